@@ -7,8 +7,9 @@ UV ?= uv
 ARGS ?=
 JOBS ?= 4
 BIN = $(VENV)/bin
-COMPAT_SOURCES = tests/unit/datasources tests/unit/spark tests/integration/datasources tests/e2e/test_mirror.py
-COMPAT = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
+COMPAT-4.0 = tests/unit/datasources tests/unit/spark tests/integration/datasources tests/e2e/test_mirror.py
+COMPAT-4.1 = $(COMPAT-4.0)
+COMPAT-4.2 = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
 	tests/integration/documents tests/integration/pipeline tests/e2e/test_mirror.py tests/e2e/test_mirror_modes.py \
 	tests/e2e/test_live.py
 EXTRAS = spark java embedded lake iceberg otel aws azure google
@@ -91,14 +92,9 @@ chaos: environment
 
 compat: compat-4.0 compat-4.1 compat-4.2
 
-compat-4.0 compat-4.1: compat-%:
+compat-4.0 compat-4.1 compat-4.2: compat-%:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat-$*" .ci/compat-$*.lock
-	$(VENV)-compat-$*/bin/python -m pytest $(COMPAT_SOURCES) -m "not newest" --timeout 900 \
-		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
-
-compat-4.2:
-	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat-4.2" .ci/compat-4.2.lock
-	$(VENV)-compat-4.2/bin/python -m pytest $(COMPAT) -m "not newest" --timeout 900 \
+	$(VENV)-compat-$*/bin/python -m pytest $(COMPAT-$*) -m "not newest" --timeout 900 \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 compat-lowest:
@@ -136,15 +132,10 @@ lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra spark --extra otel --extra aws --extra azure --extra google --constraint requirements.lock --quiet \
 		--output-file deploy/requirements.lock pyproject.toml
-	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --override .ci/compat-4.0.txt --quiet \
-		--output-file .ci/compat-4.0.lock pyproject.toml
-	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --override .ci/compat-4.1.txt --quiet \
-		--output-file .ci/compat-4.1.lock pyproject.toml
-	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --override .ci/compat-4.2.txt --quiet \
-		--output-file .ci/compat-4.2.lock pyproject.toml
+	@set -e; for spark in 4.0 4.1 4.2; do \
+		$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+			--no-emit-index-url --extra dev --override .ci/compat-$$spark.txt --quiet \
+			--output-file .ci/compat-$$spark.lock pyproject.toml; done
 	$(UV) pip compile --universal --python-version 3.11 --resolution lowest-direct --no-annotate --no-header \
 		--no-emit-index-url $(EXTRAS:%=--extra %) --quiet --output-file .ci/lowest.txt pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

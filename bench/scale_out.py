@@ -82,8 +82,7 @@ def _fill(deployment: Deployment, executors: int, *, is_last: bool) -> float:
         )
         config.write_text(small)
         run = DrivenRun(config, name, Path(folder), ready_within=_READY_WITHIN)
-        words = [word for key, value in cluster.conf.items() for word in ("--conf", f"{key}={value}")]
-        run.arguments = ["--master", cluster.url, *words]
+        run.arguments = cluster.arguments()
         try:
             run.start()
             run.wait_ready()

@@ -65,7 +65,7 @@ def on_cluster(
 ) -> None:
     """Let a deployment run there, and Spark log its events in a folder."""
     pipeline._ready_within = 240.0  # three JVMs more, and as many Python processes as places
-    settings = {**cluster.conf, **conf}
+    settings = {**conf}
     if events is not None:
         events.mkdir()
         settings |= {
@@ -74,8 +74,7 @@ def on_cluster(
             "spark.eventLog.compress": "false",
             "spark.eventLog.rolling.enabled": "false",
         }
-    words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    pipeline.arguments = ["--master", cluster.url, *words]
+    pipeline.arguments = cluster.arguments(settings)
 
 
 def logged(events: Path) -> list[dict[str, Any]]:

@@ -103,6 +103,14 @@ class SparkCluster:
     ) -> None:
         self.close()
 
+    def arguments(self, conf: Mapping[str, str] | None = None) -> list[str]:
+        """The words of a command that runs there, with more settings of Spark's."""
+        settings = {**self.conf, **(conf or {})}
+        return [
+            *("--master", self.url),
+            *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+        ]
+
     @property
     def conf(self) -> dict[str, str]:
         """What an application on the same machine says: its executors are on the loopback interface too."""
