@@ -145,7 +145,7 @@ lock:
 		--no-emit-index-url --extra docs --constraint requirements.lock --quiet \
 		--output-file .ci/docs.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra demo --extra lake --constraint requirements.lock --quiet \
+		--no-emit-index-url --extra demo --constraint requirements.lock --quiet \
 		--output-file .ci/demo.lock pyproject.toml .ci/demo.txt
 
 clean:
