@@ -101,7 +101,7 @@ def test_columns_that_exchange_their_names_end_the_query(query: Callable[..., Qu
         "ALTER TABLE item RENAME third TO second",
         "INSERT INTO item VALUES (2, 'b', 'f', 's')",
     )
-    with pytest.raises(HeadraceError, match="under the name (first|second)") as caught:
+    with pytest.raises(HeadraceError, match=r"under the name (first|second)") as caught:
         one.take(2)
     assert caught.value.kind is Kind.SCHEMA_CHANGED
     assert {row["id"] for row in one.rows} <= {1}
