@@ -73,6 +73,9 @@ MISTAKES = {
     "one unit's failure is charged to all": Mistake(
         "stream", "return generation.id in failure.units or", "return True or"
     ),
+    "a lock on a table builds an index again": Mistake(
+        "generations", "if held is not None and held.kind is not Kind.LOCKED:", "if held is not None:"
+    ),
     "the catalog is stored while a rewritten table is followed": Mistake(
         "generations", "if stops or not is_newer", "if not is_newer"
     ),

@@ -311,24 +311,25 @@ class Query:
             server.slot.confirmed = max(server.slot.confirmed, state.applied)
 
     def _write(self, id_: str, rows: set[int], version: Lsn) -> Steps:
-        """Read the documents, then write them: others may move in between."""
+        """Read the documents, then write them: others may move in between. Those of who fails alone wait."""
         setting = self._setting
         setting.server.check_up()
         reads = setting.stored.schemas[id_]
-        documents = {row: setting.content(reads, row) for row in sorted(rows)}
-        yield
-        setting.kill()
         sink, _, name = id_.rpartition("/")
         cluster = setting.clusters[sink]
         try:
+            setting.server.check_free(reads, id_)
+            documents = {row: setting.content(reads, row) for row in sorted(rows)}
+            yield
+            setting.kill()
             for row, content in documents.items():
                 cluster.check_takes(name, id_)
                 cluster.indexes[name].write(row, version, content)
         except HeadraceError as error:
-            if not sink or error.kind is Kind.SINK_REJECTED:
+            if not sink and error.kind not in (Kind.SINK_REJECTED, Kind.LOCKED):
                 raise
             setting.clusters[""].check_up()
-            for row in documents:
+            for row in rows:
                 setting.stored.deferred[id_, row] = version
 
 
@@ -377,6 +378,9 @@ class BackfillSteps:
         state = self._store.load()
         assert state is not None
         setting.server.check_up()
+        while setting.server.locked.intersection(setting.stored.schemas[id_]):
+            yield  # it waits for the lock
+            setting.server.check_up()
         content = setting.content(setting.stored.schemas[id_], row)
         yield
         setting.kill()
@@ -396,6 +400,7 @@ class Process:
         self.setting = setting
         self.store = Store(setting)
         self.query: Query | None = None
+        self.held: dict[str, HeadraceError] = {}
         self.backfills: dict[str, BackfillSteps] = {}
         self.ended: EndRun | None = None
         self.owns_slot = False
@@ -421,10 +426,12 @@ class Process:
     def start(self, state: PipelineState, *, new_session: bool) -> None:
         assert not new_session, "no process of Spark is ever lost here"
         self.query = Query(self.setting, self.store, wanted_plan(state), state)
+        self.held = {}
 
     def change(self, state: PipelineState) -> None:
         assert self.query is not None
         self.query.offered = wanted_plan(state)
+        self.held = {}
 
     def close(self) -> None:
         self.query = None
@@ -456,8 +463,13 @@ class Process:
             if id_ not in query.plan or not cluster.up or name not in cluster.indexes:
                 continue
             reads, index = setting.stored.schemas[id_], cluster.indexes[name]
-            if index.owner in cluster.refuses:
+            try:
+                setting.server.check_free(reads, id_)
+                cluster.check_takes(name, id_)
+            except HeadraceError as error:
+                self.held[id_] = error
                 continue
+            self.held.pop(id_, None)
             for each_row in {*setting.server.tables[reads[0]], *index.documents} if row == ALL else {row}:
                 index.write(each_row, version, setting.content(reads, each_row))
             setting.kill()
@@ -494,6 +506,7 @@ class Process:
                 self.query.joined & self.query.plan,
                 frozenset() if self.query.offered is None else self.query.plan - self.query.offered,
                 failure=self.query.failure,
+                held=dict(self.held),
             ),
             backfills={
                 name: BackfillSeen(backfill.complete, backfill.failure)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from headrace.errors import Kind
 from headrace.pipeline.controller.actions import Action, BeginAgain, CreateSlot, DropSlot, StopFollowing
 from headrace.pipeline.controller.reconcile import reconcile
 from headrace.state import Order, Unit
@@ -91,6 +92,8 @@ class Schedule:
             self._cluster_up: 3,
             self._server_down: 0.7,
             self._server_up: 2,
+            self._lock: 0.5,
+            self._unlock: 1,
             self._rewrite: 0.9,
             self._lose_rows: 0.7,
             self._delete_index: 0.5,
@@ -175,6 +178,8 @@ class Schedule:
         if isinstance(action, StopFollowing) and action.failure is not None:
             own = action.generation.id in action.failure.units
             self._must(own, f"{action.unit} is stopped for what does not concern it")
+            passes = action.failure.kind is Kind.LOCKED
+            self._must(not passes, f"{action.unit} is built again, where somebody has only locked a table")
         if isinstance(action, StopFollowing) and (action.failure is not None or "waited" in action.why):
             self.causes[action.unit] += 1  # each further try is one
 
@@ -310,6 +315,14 @@ class Schedule:
                 self._tell(f"the alias of {owner} in {sink!r} is removed")
                 self.setting.clusters[sink].aliases.pop(owner, None)
 
+    def _lock(self) -> None:
+        table = self.random.choice(TABLES)
+        self._tell(f"somebody locks {table}")
+        self.setting.server.locked.add(table)
+
+    def _unlock(self) -> None:
+        self.setting.server.locked.clear()
+
     def _refuse(self) -> None:
         unit = self.random.choice(self.setting.units())
         self._tell(f"{unit} is refused")
@@ -435,6 +448,7 @@ class Schedule:
     def _make_peace(self) -> None:
         self._killing = 0.0
         self.setting.server.up, self.setting.server.over_budget = True, False
+        self.setting.server.locked.clear()
         for cluster in self.setting.clusters.values():
             cluster.up, cluster.full = True, False
             cluster.refuses.clear()

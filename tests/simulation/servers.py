@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
@@ -44,6 +44,7 @@ class Server:
     Attributes:
         altered: by table, how often its rows were rewritten behind the log's back.
         emptied: by table, how often rows went with a partition.
+        locked: tables that nobody may read, because somebody holds a lock.
         unseen: commits that the log has and other sessions do not see yet, with the new value or None.
     """
 
@@ -60,6 +61,7 @@ class Server:
     values: Iterator[int] = field(default_factory=itertools.count)
     unseen: list[tuple[Change, int | None]] = field(default_factory=list)
     over_budget: bool = False
+    locked: set[str] = field(default_factory=set)
 
     def commit(self, table: str, row: int, *, delete: bool) -> None:
         """Write one row in a transaction of its own; `show` makes it visible."""
@@ -104,6 +106,11 @@ class Server:
         """Raise where the server does not answer."""
         if not self.up:
             raise HeadraceError(Kind.CONNECTION, "the database does not answer")
+
+    def check_free(self, tables: Iterable[str], id_: str) -> None:
+        """Raise where a table that a generation reads is locked."""
+        if self.locked.intersection(tables):
+            raise HeadraceError(Kind.LOCKED, "a table is locked").concerning(units=[id_])
 
 
 @dataclass(slots=True)

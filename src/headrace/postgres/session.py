@@ -118,7 +118,7 @@ class ReadSession(Closeable):
             with self._connection.cursor() as cursor:
                 yield from cursor.stream(sql.encode(), parameters or None, size=size)
         except psycopg.Error as error:
-            raise database_error(error, self._url) from error
+            raise self._error(error) from error
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

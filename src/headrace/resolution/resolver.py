@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -40,11 +40,20 @@ class Touched:
 
 
 class Resolver:
-    """Resolves changes to document keys through one session that sees all of them; used from one thread."""
+    """Resolves changes to document keys through one session that sees all of them; used from one thread.
 
-    def __init__(self, session: ReadSession, plan: ResolutionPlan) -> None:
+    Args:
+        session: reads what leads from a changed row to its documents.
+        plan: how.
+        unit_of: returns the id by which an error names an index.
+    """
+
+    def __init__(
+        self, session: ReadSession, plan: ResolutionPlan, unit_of: Callable[[str], str] = str
+    ) -> None:
         self._session = session
         self._plan = plan
+        self._unit_of = unit_of
 
     def resolve(self, changes: pa.Table | pa.RecordBatch) -> Touched:
         """Return the touched documents. Memory holds the values that lead to them, and 5,000 keys.
@@ -66,7 +75,7 @@ class Resolver:
         self, values: Mapping[Route, Mapping[Key, None]], changes: pa.Table
     ) -> Iterator[tuple[str, list[Key]]]:
         for route, lead in values.items():
-            with failures_of(route.index):
+            with failures_of(self._unit_of(route.index)):
                 for keys in self._follow(route, list(lead), changes):
                     yield route.index, keys
         # Values of the change itself are in the log, and on disk; what a statement read may not be.

@@ -104,10 +104,16 @@ class DeferredKeys:
         """Count the batches of each generation that has any."""
         return self._batches.count_by("generation", self._query()) if self._batches.refresh() else {}
 
-    def oldest(self, most: int, *, with_keys: bool = True) -> list[KeyBatch]:
-        """Read at most `most` batches with the lowest versions, on request without their keys."""
+    def oldest(self, most: int, *, with_keys: bool = True, without: Collection[str] = ()) -> list[KeyBatch]:
+        """Read at most `most` batches with the lowest versions.
+
+        Args:
+            most: how many.
+            with_keys: whether their keys are read too.
+            without: generations whose batches are left out.
+        """
         fields = None if with_keys else ("generation", "version")
-        found = self._batches.oldest(self._query(), most, fields)
+        found = self._batches.oldest(self._query(without=without), most, fields)
         return [_batch(hit["_id"], hit["_source"]) for hit in found]
 
     def get(self, identity: str) -> KeyBatch | None:
@@ -140,11 +146,16 @@ class DeferredKeys:
             if error.kind is not Kind.SINK_UNREACHABLE:  # else the cluster continues the deletion by itself
                 raise
 
-    def _query(self, generations: Collection[str] | None = None) -> dict[str, Any]:
+    def _query(
+        self, generations: Collection[str] | None = None, without: Collection[str] = ()
+    ) -> dict[str, Any]:
         terms: list[dict[str, Any]] = [{"term": {"slot": self._owner}}]
         if generations is not None:
             terms.append({"terms": {"generation": sorted(generations)}})
-        return {"bool": {"filter": terms}}
+        query: dict[str, Any] = {"filter": terms}
+        if without:
+            query["must_not"] = [{"terms": {"generation": sorted(without)}}]
+        return {"bool": query}
 
     # By content: deferred again after a kill, the same keys replace themselves.
     def _id(self, generation: str, keys: Sequence[Key]) -> str:

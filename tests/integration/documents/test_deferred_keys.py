@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import CtidRange
+from headrace.pipeline.worker import worker
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import BackfillRange, Worker, WrittenBatch
@@ -110,6 +114,30 @@ def test_a_change_of_many_documents_is_deferred_and_worked_off(world: World) -> 
     assert DeferredKeys(world.client, StateKey("another", world.plan.key.prefix)).count() == 0
     assert world.work_off() == count
     assert (world.deferred.count(), world.held()) == (0, world.expected())
+
+
+def test_the_documents_of_a_locked_table_wait_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch ends all the same; what has waited for the lock once defers without another wait."""
+    moved = {"schema": "public", "table": "person", "op": "u", "after": [("id", "7"), ("country_id", "2")]}
+    with psycopg.connect(world.connections.database) as holder:
+        holder.execute("LOCK TABLE country")
+        [done] = world.apply(b"UPDATE person SET country_id = 2 WHERE id = 7", moved)
+        assert (done.changes, done.result.upserted) == (1, 0)
+        with pytest.raises(HeadraceError, match="country is locked by") as caught:
+            world.work_off()
+        assert caught.value.kind is Kind.LOCKED
+        assert caught.value.units == {"people"}
+        began = time.monotonic()
+        world.apply(b"UPDATE person SET country_id = 2 WHERE id = 8", {**moved, "after": [("id", "8")]})
+        assert time.monotonic() - began < worker._LOCK_SECONDS
+        assert world.deferred.count() == 2
+    assert world.work_off() == 2
+    assert world.held() == world.expected()
+    monkeypatch.setattr(worker, "_REST_SECONDS", 0.0)
+    world.worker._resting["people"] = 0.0
+    [done] = world.apply(b"UPDATE person SET country_id = 2 WHERE id = 9", {**moved, "after": [("id", "9")]})
+    assert (done.result.upserted, world.deferred.count()) == (1, 0)
+    assert world.held() == world.expected()
 
 
 def test_few_documents_are_not_deferred(world: World) -> None:

@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from headrace.assembly import Assembler
 from headrace.assembly.digests import DigestRanges, Identities, Presence
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
+from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import CtidRange
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
-from headrace.state import Quarantine, StateKey
+from headrace.state import DeferredKeys, Quarantine, StateKey
 from integration.documents.indexed_database import IndexedDatabase
 
 SCHEMA = """\
@@ -105,6 +108,27 @@ def test_a_run_stops_at_it(make: Make) -> None:
     with pytest.raises(HeadraceError, match="the first is 'b'") as caught:
         world.seed(1)
     assert caught.value.kind is Kind.SINK_REJECTED
+
+
+def test_a_stream_goes_on_and_defers_what_its_index_refuses(make: Make) -> None:
+    """What writes deferred documents meets the refusal again; a row that is corrected by then is written."""
+    world = make()
+    world.seed(1)
+    deferred = DeferredKeys(world.client, StateKey("none", world.prefix))
+    world.host("b", "no address")
+    end = world.position()
+    row = {"schema": "public", "table": "thing", "op": "u", "_commit_lsn": end, "_commit_seq": 0}
+    change = pa.RecordBatch.from_pylist([{**row, "after": [("id", "b")]}], schema=CHANGES_SCHEMA)
+    [task] = plan_tasks([change], end, 1)
+    assert world.worker.apply(task).changes == 1
+    [waiting] = deferred.oldest(10)
+    with pytest.raises(HeadraceError, match="the first is 'b'") as caught:
+        world.worker.write_stored([waiting.id])
+    assert caught.value.units == {"thing"}
+    world.host("b", "10.0.0.22")
+    assert world.worker.write_stored([waiting.id]).upserted == 1
+    assert deferred.count() == 0
+    assert world.held("b") == {"id": "b", "host": "10.0.0.22"}
 
 
 def test_or_goes_on_without_it(make: Make) -> None:

@@ -20,10 +20,12 @@ from headrace.pipeline.controller.actions import (
 from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import UnitView, decide_unit
 from headrace.pipeline.controller.orders import decide_orders
+from headrace.pipeline.controller.statuses import status_of
 from headrace.pipeline.controller.world import (
     BackfillSeen,
     CatalogSeen,
     Failures,
+    QuerySeen,
     ServerSeen,
     SinkSeen,
     SlotSeen,
@@ -35,6 +37,7 @@ from headrace.pipeline.controller.world import (
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OrderKind
+from headrace.status.board import UnitPhase
 
 UNIT = Unit("", "users")
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
@@ -132,6 +135,23 @@ def test_what_may_be_wrong_is_not_followed_any_more(seen: dict[str, object], why
     assert isinstance(action, StopFollowing)
     assert why in action.why
     assert action.failure is None, "the next one is built at once"
+
+
+def test_documents_that_wait_stop_their_own_generation_unless_a_lock_is_the_cause() -> None:
+    plan = frozenset({"users_aa_1", "items_aa_1"})
+    refused, locked = HeadraceError(Kind.SINK_REJECTED, "refused"), HeadraceError(Kind.LOCKED, "locked")
+
+    def seen(**held: HeadraceError) -> UnitView:
+        return view((SERVED,), Definition("aa"), query=QuerySeen(plan, plan, held=held))
+
+    assert decide_unit(seen(items_aa_1=refused)) is None
+    action = decide_unit(seen(users_aa_1=refused))
+    assert isinstance(action, StopFollowing)
+    assert action.failure is refused
+    waiting = seen(users_aa_1=locked)
+    assert decide_unit(waiting) is None
+    status = status_of(UNIT, waiting.world, waiting.state, waiting.desired)
+    assert (status.phase, status.why, status.serves) == (UnitPhase.WAITING, "locked", True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.controller.actions import (
     Action,
     Complete,
@@ -171,12 +171,17 @@ def _stop_following(view: UnitView) -> UnitAction | None:
 
 
 def _why_failed(view: UnitView, generation: GenerationState) -> HeadraceError | None:
-    """Return the error by which a generation has failed: of its backfill, or of a query that names it."""
+    """Return the error by which a generation has failed: of its documents, or of a query that names it."""
     backfill = view.world.backfills.get(generation.id)
     if backfill is not None and backfill.failure is not None:
         return backfill.failure
     query = view.world.query
-    if query is None or query.failure is None or not is_charged(view.world, query.failure, generation):
+    if query is None:
+        return None
+    held = query.held.get(generation.id)
+    if held is not None and held.kind is not Kind.LOCKED:
+        return held
+    if query.failure is None or not is_charged(view.world, query.failure, generation):
         return None
     return query.failure
 

@@ -37,6 +37,8 @@ def _status_of_followed(view: UnitView) -> UnitStatus:
     if view.served is not None and view.served.followed:
         if query is None or query.failure is not None:
             return _status(view, UnitPhase.WAITING, "no query runs")
+        if view.served.id in query.held:
+            return _status(view, UnitPhase.WAITING, error=query.held[view.served.id])
         return _status(view, UnitPhase.LIVE)
     is_built = any(generation.building for generation in view.followed)
     return _status(view, UnitPhase.BACKFILLING, "" if is_built else "its next generation is not created yet")

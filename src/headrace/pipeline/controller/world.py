@@ -145,6 +145,7 @@ class QuerySeen:
         starting: it does not read yet, and takes no other plan.
         outdated: what the plan is made of is another one, though its generations are the same.
         failure: why it has ended; None while it runs.
+        held: why documents of a generation are deferred, by its id: it fails, or a table of it is locked.
     """
 
     plan: frozenset[str]
@@ -153,6 +154,7 @@ class QuerySeen:
     starting: bool = False
     outdated: bool = False
     failure: HeadraceError | None = None
+    held: Mapping[str, HeadraceError] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, unexpected
 from headrace.pipeline.stream.documents_job import run_documents_job
+from headrace.pipeline.stream.held_units import HeldUnits
 from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BATCHES_AT_ONCE, Worker
@@ -68,6 +69,7 @@ class DeferredWork:
         job_gate: lets one job run at a time beside the stream.
 
     Attributes:
+        held: the generations that fail by themselves.
         left: how many key batches were left at the last look.
         failure: why the thread has ended; None while it works.
     """
@@ -76,6 +78,7 @@ class DeferredWork:
         self._spark = spark
         self._job_gate = job_gate or JobGate()
         self._work = work
+        self.held = HeldUnits()
         self.left = 0
         self._whole = 0
         self.failure: HeadraceError | None = None
@@ -95,6 +98,7 @@ class DeferredWork:
     def change(self, work: Work) -> None:
         """Use this plan for later jobs; the job that runs keeps the former one."""
         self._work = work
+        self.held.release()
 
     def _serve(self) -> None:
         """Run jobs; keep the error that ends the thread, because nothing deferred is written after it."""
@@ -125,14 +129,20 @@ class DeferredWork:
         self.left = deferred.count()
         self._whole = max(self._whole, self.left) if self.left else 0
         if not self.left:
+            self.held.release()
             return False
         tenth = self._whole // 10
         tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
-        batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False)
-        with self._job_gate.acquire(self._ending):
-            run_documents_job(self._spark.sparkContext, self._work, _parts(batches, tasks, at_once), _GROUP)
-        return True
+        held = self.held.among(self._work.plan.units)
+        batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False, without=held)
+        parts = _parts(batches, tasks, at_once)
+        try:
+            with self._job_gate.acquire(self._ending):
+                run_documents_job(self._spark.sparkContext, self._work, parts, _GROUP)
+        except HeadraceError as error:
+            self.held.hold(error)
+        return bool(batches)
 
 
 def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPart]:
@@ -150,12 +160,16 @@ class CatchUp:
     Args:
         work: the work of the sink; `change` gives a later one.
         on_progress: called about twice a second with the progress.
+
+    Attributes:
+        held: the generations that fail by themselves.
     """
 
     def __init__(self, work: Work, on_progress: OnProgress) -> None:
         self._work = work
         self._on_progress = on_progress
         self._ending = threading.Event()
+        self.held = HeldUnits()
         self._pause = _SHORTEST_PAUSE
         self._failed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="headrace catching up", daemon=True)
@@ -171,6 +185,7 @@ class CatchUp:
     def change(self, work: Work) -> None:
         """Use this plan from the next documents on."""
         self._work = work
+        self.held.release()
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -197,12 +212,21 @@ class CatchUp:
         """
         generations, deferred = work.plan.specs.keys(), notes.deferred
         why = notes.why_away()
-        self._on_progress(deferred.count(generations), why)
-        while not self._ending.is_set() and (batches := deferred.oldest(_BATCHES_AT_ONCE)):
+        waiting = deferred.count(generations)
+        self._on_progress(waiting, why)
+        if not waiting:
+            self.held.release()
+        while not self._ending.is_set() and (
+            batches := deferred.oldest(_BATCHES_AT_ONCE, without=self.held.among(work.plan.units))
+        ):
             if work is not self._work:
                 return
+            try:
+                worker.write_deferred(batches)
+            except HeadraceError as error:
+                self.held.hold(error)
+                continue
             # Keys go once their documents are durable: a kill in between writes these again, as they were.
-            worker.write_deferred(batches)
             deferred.done(batches)
             if why is not None and any(batch.generation in generations for batch in batches):
                 # The sink has taken documents: from the next batch on tasks try it again.

@@ -111,6 +111,7 @@ class RunStream:
             outdated=state is not None and self.plans.content(state) != running.content,
             starting=running.query is None,
             failure=running.failure(),
+            held=running.held(),
         )
 
     @property
@@ -299,6 +300,12 @@ class _Running:
         # Every change behind the stored position is written to the new generations from here on.
         if reached >= taken:
             self.joined = self.plan
+
+    def held(self) -> dict[str, HeadraceError]:
+        """Return why the documents of a generation wait, by its id; the others go on."""
+        held = [beside.held for beside in self._catching_up.values()]
+        held += [] if self._deferred is None else [self._deferred.held]
+        return {id_: error for of_sink in held for id_, error in of_sink.errors.items()}
 
     def failure(self) -> HeadraceError | None:
         """Return why the query or the writing of deferred documents has ended; None while both go on."""

@@ -79,6 +79,11 @@ class DocumentsPlan:
         """Whether the sink is not a cluster, and cannot list its documents."""
         return self.kind != OPENSEARCH
 
+    @property
+    def units(self) -> dict[str, str]:
+        """The generations, by the ids by which errors name them."""
+        return {self.unit_of(name): name for name in self.specs}
+
     def unit_of(self, generation: str) -> str:
         """Return the id by which errors name a generation; two sinks may name an index alike."""
         return generation_id(self.key.sink, generation)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -27,6 +27,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
 from headrace.pipeline.worker.task import Task
 from headrace.postgres.address import application_name, stream_name
+from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -44,6 +45,9 @@ _REPORT_SECONDS = 5.0
 # Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
 # time for which a delete fences them, while a generation is followed and while it is filled.
 _OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
+_LOCK_SECONDS = 1.0
+# Between two looks whether documents of an index that has failed in the stream are still deferred.
+_REST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,8 @@ class Worker:
         self._sink = SinkConnection(work)
         state = self._sink.state
         self._deferred = DeferredKeys(state, work.plan.key)
+        # By index that has failed in the stream: when (monotonic) its deferred documents are counted.
+        self._resting: dict[str, float] = {}
         self._times = StageTimes()
         self._reports: ReportTo | None = None  # where a task of the stream reports its stage
         self._is_stream = False
@@ -328,7 +334,7 @@ class Worker:
             with attempt, self._times.resolving(), self._open_session() as session:
                 session.await_replay(task.version)
                 deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
-                touched = Resolver(session, plan.resolution).resolve(task.rows)
+                touched = Resolver(session, plan.resolution, plan.unit_of).resolve(task.rows)
                 for index, keys in touched.keys:
                     deferral.add(index, keys)
                 for index in touched.everything:
@@ -388,15 +394,57 @@ class Worker:
         return found
 
     def _write(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
-        """Assemble and write documents, or defer them."""
-        if not self._policy.is_away():
-            try:
-                return self._write_now(index_keys, version)
-            except HeadraceError as error:
+        """Assemble and write documents; defer those of a sink that is away, or of an index that fails."""
+        if self._policy.is_away():
+            return self._defer(index_keys, index_keys, version)
+        resting = [index for index in index_keys if self._is_resting(index)]
+        if resting:
+            return self._defer(index_keys, resting, version)
+        try:
+            return self._write_now(index_keys, version)
+        except HeadraceError as error:
+            failing = self._find_failing(index_keys, error)
+            if not failing:
                 self._policy.note_failure(error)
-        for index, keys in index_keys.items():
-            self._policy.defer(index, [keys], version)
-        return WriteResult()
+                failing = [*index_keys]
+            return self._defer(index_keys, failing, version)
+
+    def _defer(self, index_keys: IndexKeys, deferred: Collection[str], version: Lsn) -> WriteResult:
+        """Defer the documents of some indexes, and write those of the others."""
+        for index in deferred:
+            for attempt in self._policy.attempts():
+                with attempt:
+                    self._policy.defer(index, [index_keys[index]], version)
+        others = {index: keys for index, keys in index_keys.items() if index not in deferred}
+        return self._write(others, version) if others else WriteResult()
+
+    def _find_failing(self, index_keys: IndexKeys, error: HeadraceError) -> list[str]:
+        """Return the indexes that an error of the stream's own names: only their documents wait.
+
+        They are deferred: what writes them beside the stream meets the error again and reports it. Until
+        they are written the stream defers more of them untried, so that a lock delays the others once.
+        """
+        if not self._is_stream or error.retry is Retry.BACK_OFF:
+            return []
+        failing = [index for index in index_keys if self.work.plan.unit_of(index) in error.units]
+        self._resting |= dict.fromkeys(failing, time.monotonic() + _REST_SECONDS)
+        return failing
+
+    def _is_resting(self, index: str) -> bool:
+        """Whether an index has failed in the stream, and documents of it are still deferred."""
+        looked = self._resting.get(index)
+        if looked is None or not self._is_stream:
+            return False
+        if time.monotonic() < looked:
+            return True
+        for attempt in retrying():
+            with attempt:
+                waiting = self._deferred.count([index])
+        if not waiting:
+            del self._resting[index]
+            return False
+        self._resting[index] = time.monotonic() + _REST_SECONDS
+        return True
 
     def _write_now(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk request without an answer do both again (decision 0016).
@@ -447,11 +495,14 @@ class Worker:
             )
         except HeadraceError as error:
             error.concerning(units=[self.work.plan.unit_of(index)])
-            if error.retry is Retry.BACK_OFF or index in error.cause:
+            is_locked = isinstance(error, LockedError)
+            if not is_locked and (error.retry is Retry.BACK_OFF or index in error.cause):
                 raise
             what = f"the documents of {index} cannot be assembled"
             detail = f"{what}: {error.detail}" if error.detail else ""
-            named = HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail)
+            # Not tried again here, as a lost connection is: the others would wait for the lock too.
+            kind = Kind.LOCKED if is_locked else error.kind
+            named = HeadraceError(kind, f"{what}: {error.cause}", error.remedy, detail)
             raise named.concerning(tables=error.tables, units=error.units) from error
 
     def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
@@ -475,7 +526,7 @@ class Worker:
     def _open_session(self) -> Iterator[ReadSession]:
         """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
-            self._session = ReadSession(self.work.endpoints.database)
+            self._session = ReadSession(self.work.endpoints.database, lock_seconds=_LOCK_SECONDS)
             self._session_name = ""
             # They are bound to the session that has ended.
             self._assemblers.clear()

@@ -1,0 +1,45 @@
+"""Remember of which generations nothing deferred is written for now, because they fail by themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from headrace.errors import HeadraceError, Kind, Retry
+
+_LOCKED_SECONDS = 5.0
+
+
+class HeldUnits:
+    """The generations of one sink that fail by themselves; written by one thread, read by others.
+
+    Attributes:
+        errors: why each is held, by its id. The controller gives up what no waiting mends.
+    """
+
+    def __init__(self) -> None:
+        self.errors: Mapping[str, HeadraceError] = {}
+        self._until: dict[str, float] = {}
+
+    def hold(self, error: HeadraceError) -> None:
+        """Hold what an error names: for some seconds where somebody has a lock, else until another plan.
+
+        Raises:
+            HeadraceError: the error itself, where it names no generation or concerns more than that.
+        """
+        if error.retry is Retry.BACK_OFF or not error.units:
+            raise error
+        seconds = _LOCKED_SECONDS if error.kind is Kind.LOCKED else float("inf")
+        self._until |= dict.fromkeys(error.units, time.monotonic() + seconds)
+        self.errors = {**self.errors, **dict.fromkeys(error.units, error)}
+
+    def among(self, units: Mapping[str, str]) -> list[str]:
+        """Return the generations, of these by their ids, that are held now."""
+        now = time.monotonic()
+        return [units[id_] for id_, until in self._until.items() if until > now and id_ in units]
+
+    def release(self) -> None:
+        """Hold nothing any more: everything deferred is written, or there is another plan."""
+        self._until.clear()
+        if self.errors:
+            self.errors = {}
