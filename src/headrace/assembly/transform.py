@@ -149,7 +149,7 @@ def _apply(name: str, function: Function, operations: list[DocumentOperation]) -
         raise HeadraceError(
             Kind.TRANSFORM,
             f"{what}: {without_values(_describe(error))}",
-            "Correct it, then start again: nothing of the batch is confirmed.",
+            "Correct it, then restart `headrace run`.",
             f"{what}: {_describe(error)}",
         ) from error
     found = _read(name, answer)

@@ -11,15 +11,16 @@ _LOCKED_SECONDS = 5.0
 
 
 class HeldUnits:
-    """The generations of one sink that fail by themselves; written by one thread, read by others.
+    """The generations of one sink that fail by themselves; for several threads.
 
     Attributes:
         errors: why each is held, by its id. The controller gives up what no waiting mends.
     """
 
     def __init__(self) -> None:
+        # Replaced and never changed: other threads read them.
         self.errors: Mapping[str, HeadraceError] = {}
-        self._until: dict[str, float] = {}
+        self._until: Mapping[str, float] = {}
 
     def hold(self, error: HeadraceError) -> None:
         """Hold what an error names: for some seconds where somebody has a lock, else until another plan.
@@ -30,7 +31,7 @@ class HeldUnits:
         if error.retry is Retry.BACK_OFF or not error.units:
             raise error
         seconds = _LOCKED_SECONDS if error.kind is Kind.LOCKED else float("inf")
-        self._until |= dict.fromkeys(error.units, time.monotonic() + seconds)
+        self._until = {**self._until, **dict.fromkeys(error.units, time.monotonic() + seconds)}
         self.errors = {**self.errors, **dict.fromkeys(error.units, error)}
 
     def among(self, units: Mapping[str, str]) -> list[str]:
@@ -40,6 +41,4 @@ class HeldUnits:
 
     def release(self) -> None:
         """Hold nothing any more: everything deferred is written, or there is another plan."""
-        self._until.clear()
-        if self.errors:
-            self.errors = {}
+        self.errors = self._until = {}
