@@ -242,6 +242,16 @@ def _refused_row(deployment: FaultyDeployment) -> bool:
     return True
 
 
+def _locked_tables(deployment: FaultyDeployment) -> bool:
+    """Tables are locked for some seconds, one after the other; half of them while an index is built."""
+    if deployment.random.random() < 0.5:  # noqa: PLR2004
+        deployment.build("users")
+    for table in deployment.random.sample(["users", "orders", "order_items", "products"], 2):
+        seconds = deployment.random.uniform(0.5, 12)
+        _on_the_database(deployment, f"LOCK TABLE {table}", f"SELECT pg_sleep({seconds})")
+    return True
+
+
 def _server_fault(deployment: FaultyDeployment) -> bool:
     """The server answers the next reading of its log with an error that passes by itself."""
     refusal = deployment.refusing.refuse("START_REPLICATION", *deployment.random.choice(_PASSING))
@@ -467,6 +477,7 @@ FAULTS: Mapping[str, Fault] = {
     "cluster starts, and knows no index": _spoiled(_unrecovered),
     "a table altered while the cluster makes no index": _out_of_shards,
     "a row that the cluster refuses": _refused_row,
+    "tables locked": _locked_tables,
     "server's log unreadable once": _server_fault,
     "log removed from the disk": _log_removed,
     "database's connections cut": _line_cut,

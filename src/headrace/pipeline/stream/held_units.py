@@ -41,4 +41,5 @@ class HeldUnits:
 
     def release(self) -> None:
         """Hold nothing any more: everything deferred is written, or there is another plan."""
-        self.errors = self._until = {}
+        self.errors = {}
+        self._until = {}
