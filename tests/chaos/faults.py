@@ -244,7 +244,7 @@ def _refused_row(deployment: FaultyDeployment) -> bool:
 
 def _locked_tables(deployment: FaultyDeployment) -> bool:
     """Tables are locked for some seconds, one after the other; half of them while an index is built."""
-    if deployment.random.random() < 0.5:  # noqa: PLR2004
+    if deployment.random.random() < 0.5:
         deployment.build("users")
     for table in deployment.random.sample(["users", "orders", "order_items", "products"], 2):
         seconds = deployment.random.uniform(0.5, 12)
