@@ -48,11 +48,12 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._ended.wait(self._seconds):
-            found = self._look()
+            found = self.look()
             self.peak = max(self.peak, found.total())
             self.peaks |= found
 
-    def _look(self) -> Counter[str]:
+    def look(self) -> Counter[str]:
+        """Return what the processes hold now (bytes), by kind."""
         found: Counter[str] = Counter()
         for pid in self._members():
             try:

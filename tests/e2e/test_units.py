@@ -278,6 +278,22 @@ def test_rows_that_changed_before_the_partition_had_its_identity_rebuild_only_th
     assert run.served() | {"shops": ""} == before | {"shops": ""}
 
 
+def test_a_locked_table_keeps_only_its_index_waiting(run: Units) -> None:
+    """Its documents and its backfill wait; the other index is followed and built meanwhile."""
+    before = run.served()
+    with connect(run.url, autocommit=False) as holder:
+        execute(holder, "LOCK TABLE bad")
+        for index in ("bads", "goods"):
+            assert run.run_command("reindex", index).returncode == 0
+        run.wait_until(lambda: run.served()["goods"] != before["goods"], "did not build the other", 120)
+        run.wait_until(lambda: "bad is locked by" in run.error("bads"), "did not say so", 60)
+        assert run.is_followed("goods")
+        assert not run.error("goods")
+    run.wait_until(lambda: run.served()["bads"] != before["bads"], "did not go on", 120)
+    run.wait_until(lambda: not run.error("bads"), "was not whole", 60)
+    run.converges()
+
+
 def test_a_backfill_whose_row_is_refused_leaves_the_other_index_followed(run: Units) -> None:
     before = run.served()
     run.sql("UPDATE bad SET host = 'no address' WHERE id = 7")

@@ -379,7 +379,7 @@ class BackfillSteps:
         assert state is not None
         setting.server.check_up()
         while setting.server.locked.intersection(setting.stored.schemas[id_]):
-            yield  # it waits for the lock
+            yield  # it is left out until nobody has the lock
             setting.server.check_up()
         content = setting.content(setting.stored.schemas[id_], row)
         yield

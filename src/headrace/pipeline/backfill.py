@@ -36,10 +36,12 @@ from headrace.pipeline.controller.world import BackfillSeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRanges, run_documents_job
+from headrace.pipeline.stream.held_units import HeldUnits
 from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BackfillRange
 from headrace.pipeline.worker.workers import open_worker
+from headrace.postgres.lock_holders import locks_of
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import join_names
@@ -68,6 +70,7 @@ _RANGES_OF_A_TASK = 4
 # more, the schema is wrong, not some rows. Before the end only a hopeless share ends the backfill.
 _FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
 _POLL_SECONDS = 0.2
+_LOCK_SECONDS = 5.0
 _LONGEST_PAUSE = 30.0
 
 
@@ -114,6 +117,9 @@ class Backfill:
             rows are read.
         limits: rows in a second of all tasks together, and tasks at once.
         job_gate: lets one job run at a time beside the stream.
+
+    Attributes:
+        held: the generations that wait for a locked table.
     """
 
     spark: LocalSpark
@@ -126,6 +132,7 @@ class Backfill:
     _group: str = field(default_factory=lambda: f"headrace-backfill-{uuid.uuid4().hex}", init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _added: list[GenerationState] = field(default_factory=list, init=False)
+    held: HeldUnits = field(default_factory=HeldUnits, init=False)
     _seen: dict[str, BackfillSeen] = field(default_factory=dict, init=False)
     _wake: threading.Event = field(default_factory=threading.Event, init=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
@@ -251,29 +258,46 @@ class Backfill:
                     return
                 for backfill in waiting:
                     backfill.disturbed = True
-                retries.wait_after(error)
+                if error.kind is Kind.LOCKED:
+                    self.held.hold(error)
+                else:
+                    retries.wait_after(error)
 
     def _run_jobs(
         self, client: Client, state: Client, waiting: list[_GenerationBackfill], retries: WorkRetries
     ) -> None:
-        """Plan the ranges that are left, and run jobs over them until all are done or others are added."""
-        self._plan(waiting)
-        while waiting and not self._ending.is_set() and not self._take_up(state, waiting):
-            self._finish_all(client, state, waiting)
-            if waiting:
-                self._run_job(waiting)
-                refused = self._count_refused(state, waiting)
-                for backfill in waiting:
+        """Plan the ranges that are left, and run jobs over them until all are done or others are added.
+
+        What reads a locked table waits alone; it is planned when its time is over.
+        """
+        free = self._free(waiting)
+        if not free:
+            self._ending.wait(_POLL_SECONDS)
+        self._plan(free)
+        while free and not self._ending.is_set() and not self._take_up(state, waiting):
+            self._finish_all(client, state, waiting, free)
+            if self._free(waiting) != free:
+                return
+            if free:
+                self._run_job(free)
+                refused = self._count_refused(state, free)
+                for backfill in free:
                     self._check_refused(backfill, refused, _HOPELESS)
                 retries.forget()
+                if len(free) == len(waiting):
+                    self.held.release()
+
+    def _free(self, waiting: Sequence[_GenerationBackfill]) -> list[_GenerationBackfill]:
+        held = self.held.among(self.work.plan.units)
+        return [backfill for backfill in waiting if backfill.name not in held]
 
     def _plan(self, backfills: list[_GenerationBackfill]) -> None:
         """Plan the ranges that are left, for the tables as they are now."""
         plan = self.work.plan
-        with ReadSession(self.work.endpoints.database) as session:
+        with ReadSession(self.work.endpoints.database, lock_seconds=_LOCK_SECONDS) as session:
 
             def plan_one(name: str, size: int) -> list[CtidRange]:
-                with failures_of(plan.unit_of(name)):
+                with failures_of(plan.unit_of(name)), locks_of(plan.unit_of(name)):
                     return plan_ranges(session, plan.catalog[plan.specs[name].table], size)
 
             def plan_all(size: int) -> list[list[CtidRange]]:
@@ -392,9 +416,15 @@ class Backfill:
                 'is refused. Or leave such documents out, with on_error = "skip" for this index.',
             ).concerning(units={self.work.plan.unit_of(backfill.name)})
 
-    def _finish_all(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
+    def _finish_all(
+        self,
+        client: Client,
+        state: Client,
+        waiting: list[_GenerationBackfill],
+        free: list[_GenerationBackfill],
+    ) -> None:
         """Finish the generations that have no range left."""
-        finished = [backfill for backfill in waiting if not backfill.left]
+        finished = [backfill for backfill in free if not backfill.left]
         self._refresh(client, finished)
         refused = self._count_refused(state, finished)
         for backfill in finished:
@@ -402,6 +432,7 @@ class Backfill:
                 self._check_refused(backfill, refused, _MOST_REFUSED)
                 self._finish(client, backfill)
             waiting.remove(backfill)
+            free.remove(backfill)
 
     def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""
@@ -443,7 +474,8 @@ class Backfill:
         spec = plan.specs[backfill.name]
         state = self._state()
         with (
-            ReadSession(self.work.endpoints.database) as session,
+            locks_of(backfill.state.id),
+            ReadSession(self.work.endpoints.database, lock_seconds=_LOCK_SECONDS) as session,
             contextlib.closing(open_worker(self.work)) as worker,
         ):
             session.await_replay(state.reached)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
@@ -23,6 +24,19 @@ ORDER BY l.granted DESC, a.xact_start LIMIT 3
 
 class LockedError(HeadraceError):
     """A statement waited too long for a lock that somebody holds on a table."""
+
+
+@contextmanager
+def locks_of(unit: str) -> Iterator[None]:
+    """Let a lock that is not had in time end what is done for one unit: the others need not wait for it.
+
+    Raises:
+        HeadraceError: LOCKED, which names the unit.
+    """
+    try:
+        yield
+    except LockedError as error:
+        raise HeadraceError(Kind.LOCKED, error.cause, error.remedy).concerning(units=[unit]) from error
 
 
 def lock_error(query: Callable[[str], list[tuple[Any, ...]]], seconds: float) -> LockedError:

@@ -34,11 +34,14 @@ def status_of(unit: Unit, world: World, state: PipelineState, desired: Desired) 
 
 def _status_of_followed(view: UnitView) -> UnitStatus:
     query = view.world.query
-    if view.served is not None and view.served.followed:
-        if query is None or query.failure is not None:
-            return _status(view, UnitPhase.WAITING, "no query runs")
-        if view.served.id in query.held:
-            return _status(view, UnitPhase.WAITING, error=query.held[view.served.id])
+    is_served = view.served is not None and view.served.followed
+    if is_served and (query is None or query.failure is not None):
+        return _status(view, UnitPhase.WAITING, "no query runs")
+    held = {} if query is None else query.held
+    for generation in view.followed:
+        if generation.id in held:
+            return _status(view, UnitPhase.WAITING, error=held[generation.id])
+    if is_served:
         return _status(view, UnitPhase.LIVE)
     is_built = any(generation.building for generation in view.followed)
     return _status(view, UnitPhase.BACKFILLING, "" if is_built else "its next generation is not created yet")

@@ -303,9 +303,12 @@ class _Running:
 
     def held(self) -> dict[str, HeadraceError]:
         """Return why the documents of a generation wait, by its id; the others go on."""
-        held = [beside.held for beside in self._catching_up.values()]
-        held += [] if self._deferred is None else [self._deferred.held]
-        return {id_: error for of_sink in held for id_, error in of_sink.errors.items()}
+        beside: list[DeferredWork | CatchUp | Backfill] = [
+            *self.backfills.values(),
+            *self._catching_up.values(),
+        ]
+        beside += [] if self._deferred is None else [self._deferred]
+        return {id_: error for writer in beside for id_, error in writer.held.errors.items()}
 
     def failure(self) -> HeadraceError | None:
         """Return why the query or the writing of deferred documents has ended; None while both go on."""

@@ -27,7 +27,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
 from headrace.pipeline.worker.task import Task
 from headrace.postgres.address import application_name, stream_name
-from headrace.postgres.lock_holders import LockedError
+from headrace.postgres.lock_holders import locks_of
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -45,7 +45,7 @@ _REPORT_SECONDS = 5.0
 # Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
 # time for which a delete fences them, while a generation is followed and while it is filled.
 _OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
-_LOCK_SECONDS = 1.0
+_LOCK_SECONDS, _LOCK_SECONDS_IN_BACKFILL = 1.0, 5.0
 # Between two looks whether documents of an index that has failed in the stream are still deferred.
 _REST_SECONDS = 5.0
 
@@ -185,15 +185,12 @@ class Worker:
         """Write the documents of a range of root rows; the counter counts them as they are written.
 
         Raises:
-            HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
+            HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile; LOCKED.
         """
-        tables = files_of(self.work.plan.specs[part.generation].tables(), self.work.plan.catalog)
-        rewritten = False
+        plan, rewritten = self.work.plan, False
+        tables = files_of(plan.specs[part.generation].tables(), plan.catalog)
         for attempt in self._policy.attempts():
-            with (
-                attempt,
-                self._session_at(part.snapshot) as session,
-            ):
+            with attempt, locks_of(plan.unit_of(part.generation)), self._session_at(part.snapshot) as session:
                 # A standby may not be so far: the version would cover rows that it lacks.
                 session.await_replay(part.version)
                 result = self._backfill(session, part, counter)
@@ -206,12 +203,12 @@ class Worker:
     def _session_at(self, snapshot: str | None) -> ReadSession:
         url = self.work.endpoints.database
         try:
-            return ReadSession(url, snapshot=snapshot)
+            return ReadSession(url, snapshot=snapshot, lock_seconds=_LOCK_SECONDS_IN_BACKFILL)
         except HeadraceError as error:
             if snapshot is None or error.kind is not Kind.DATABASE:
                 raise
         # The connection that exported it has ended. What is there now is no older: the version is safe.
-        return ReadSession(url)
+        return ReadSession(url, lock_seconds=_LOCK_SECONDS_IN_BACKFILL)
 
     def _backfill(
         self, session: ReadSession, part: BackfillRange, counter: BackfillCounter | None
@@ -489,20 +486,19 @@ class Worker:
         unreadable: list[Rejection],
     ) -> Iterator[DocumentOperation]:
         """Yield the operations of one generation; an error that is not retryable names it."""
+        unit = self.work.plan.unit_of(index)
         try:
-            yield from self._assembler(session, index).assemble(
-                keys, version, self._refuse_into(index, unreadable)
-            )
+            with locks_of(unit):
+                yield from self._assembler(session, index).assemble(
+                    keys, version, self._refuse_into(index, unreadable)
+                )
         except HeadraceError as error:
-            error.concerning(units=[self.work.plan.unit_of(index)])
-            is_locked = isinstance(error, LockedError)
-            if not is_locked and (error.retry is Retry.BACK_OFF or index in error.cause):
+            error.concerning(units=[unit])
+            if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"
             detail = f"{what}: {error.detail}" if error.detail else ""
-            # Not tried again here, as a lost connection is: the others would wait for the lock too.
-            kind = Kind.LOCKED if is_locked else error.kind
-            named = HeadraceError(kind, f"{what}: {error.cause}", error.remedy, detail)
+            named = HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail)
             raise named.concerning(tables=error.tables, units=error.units) from error
 
     def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
