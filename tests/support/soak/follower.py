@@ -116,7 +116,7 @@ class Follower:
     @property
     def deferred(self) -> int:
         """How many chunks of documents were deferred so far."""
-        return self._deferred.count
+        return self._deferred.added
 
     def close(self) -> None:
         """Everything, the slot too."""
@@ -187,14 +187,20 @@ class Follower:
     def refuse(self, index: str) -> bool:
         """Have what one index gets refused for a batch; return whether something was.
 
+        The batch defers it, and what writes deferred documents meets the refusal.
+
         Raises:
-            AssertionError: the error names another index, or none.
+            AssertionError: another index has deferred documents too, or the error names another.
         """
+        before = set(self._deferred.waiting)
         self._sink.reject = lambda operation: (
             "refused" if operation.index == index and operation.body is not None else None
         )
         try:
             self.take(Limit(1 << 30), seconds=0.1)
+            late = [batch for id_, batch in self._deferred.waiting.items() if id_ not in before]
+            own = [batch.id for batch in late if batch.generation == index]
+            self._worker.write_stored(own)
         except HeadraceError as error:
             if error.kind is not Kind.SINK_REJECTED:
                 raise
@@ -204,8 +210,6 @@ class Follower:
         finally:
             self._sink.reject = MemorySink().reject
         assert named == {index}, f"{index} was refused, and the error names {set(named)}"
-        self._close()
-        self._open()
         return True
 
     def checkpoint(self) -> None:

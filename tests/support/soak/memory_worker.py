@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from headrace.model.changes import DocumentOperation, Key, key_of_id
 from headrace.model.lsn import Lsn
@@ -51,19 +51,23 @@ class MemoryDeferredKeys:
 
     Attributes:
         waiting: key batches by their id, the oldest first.
-        count: how many there ever were.
+        added: how many there ever were.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[str, KeyBatch] = {}
-        self.count = 0
+        self.added = 0
 
     def add(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
         """Keep the keys of each batch."""
         for keys in batches:
-            self.count += 1
-            one = str(self.count)
+            self.added += 1
+            one = str(self.added)
             self.waiting[one] = KeyBatch(one, generation, version, tuple(keys))
+
+    def count(self, generations: Collection[str]) -> int:
+        """Count the waiting ones of some generations."""
+        return sum(batch.generation in generations for batch in self.waiting.values())
 
     def get(self, identity: str) -> KeyBatch | None:
         """One batch; None where it is done."""
