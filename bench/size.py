@@ -211,7 +211,7 @@ def main() -> None:
         is_flat = hour.judge()
         if given.plot:
             hour.draw(given.plot)
-        verified = hour.run.run_command("verify", seconds=6 * 3600)
+        verified = hour.run.run_command("verify", "users", seconds=6 * 3600)
         print((verified.stdout + verified.stderr).strip(), flush=True)
         hour.run.terminate()
     sys.exit(not is_flat or verified.returncode != 0)
