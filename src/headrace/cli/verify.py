@@ -10,7 +10,7 @@ from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import are, quantity
 from headrace.pipeline.verification.recheck import Verdict
-from headrace.pipeline.verification.report import Drift, Report, as_data, report_of
+from headrace.pipeline.verification.report import Drift, Repair, Report, as_data, report_of
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.tools.control_client import index_path
 
@@ -53,13 +53,13 @@ def _print_report(report: Report) -> None:
         _line(f"in flight    {report.in_flight:,}: they differed at first, and were right a moment later")
     if report.changing:
         _line(f"changing     {report.changing:,}: written again at each look, so not compared")
-    if report.undecided:
+    if report.undecided.count:
         _line(
-            f"undecided    {report.undecided:,}: they differ, and changes behind the applied position are "
-            f"not written: {report.why_undecided}"
+            f"undecided    {report.undecided.count:,}: they differ, and changes behind the applied position "
+            f"are not written: {report.undecided.why}"
         )
-    if report.repairing and report.wrong:
-        _print_repair(report)
+    if report.repair is not None and report.wrong:
+        _print_repair(report.repair)
     _print_conclusion(report)
 
 
@@ -78,15 +78,16 @@ def _print_drift(verdict: Verdict, drift: Drift) -> None:
         _line(f"    … and {drift.count - len(drift.first):,} more")
 
 
-def _print_repair(report: Report) -> None:
-    if report.repaired:
-        _line(f"repaired     {report.repaired:,}: rebuilt, and right")
-    if report.left_count:
-        _line(f"not repaired {report.left_count:,}")
-        for id_, why in report.left.items():
-            _line(f"    {_shown(id_)}  {why}")
-        if report.left_count > len(report.left):
-            _line(f"    … and {report.left_count - len(report.left):,} more")
+def _print_repair(repair: Repair) -> None:
+    if repair.repaired:
+        _line(f"repaired     {repair.repaired:,}: rebuilt, and right")
+    left = repair.left
+    if left.count:
+        _line(f"not repaired {left.count:,}")
+        for example in left.first:
+            _line(f"    {_shown(example['id'])}  {example['why']}")
+        if left.count > len(left.first):
+            _line(f"    … and {left.count - len(left.first):,} more")
 
 
 def _print_conclusion(report: Report) -> None:
@@ -99,11 +100,12 @@ def _print_conclusion(report: Report) -> None:
 
 
 def _print_remedies(report: Report) -> None:
-    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
+    fenced = 0 if report.repair is None else report.repair.fenced
+    fenced = fenced or sum(drift.ahead for drift in report.drift.values())
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired
         terminal.warn(f"{quantity(wrong, 'document')} {are(wrong)} not what the database says")
-    if report.wrong and not report.repairing:
+    if report.wrong and report.repair is None:
         of = "" if report.sink is None else f" --sink {report.sink}"
         terminal.say(f"`headrace verify {report.index}{of} --repair` rebuilds them")
     if fenced:
@@ -115,8 +117,8 @@ def _print_remedies(report: Report) -> None:
         terminal.say(
             "Rows that cannot be read have no right document: correct them or the schema, and verify again"
         )
-    if report.undecided:
-        terminal.say(f"{report.remedy} Then verify again")
+    if report.undecided.count:
+        terminal.say(f"{report.undecided.remedy} Then verify again")
 
 
 def _line(text: str) -> None:

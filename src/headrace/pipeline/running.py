@@ -10,10 +10,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -47,7 +46,8 @@ _TAKEN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _READ_SECONDS = 0.05
 _UNASKED_SECONDS = 0.1
-_REQUEST_SECONDS = 10.0
+_WAIT_SECONDS = 3.0
+_REQUEST_SECONDS = 5.0
 
 
 class RunningPipeline:
@@ -96,10 +96,10 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
-        # The run's thread reads orders in each round: a cluster that hangs must not hold it for minutes.
+        # The run's thread reads orders in each round: a cluster that hangs must not hold it for long.
         keeps_state = self._endpoints.keeps_state
         seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
-        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=2)
+        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=1)
         errands = Errands(lambda: self._project, self._endpoints)
         self.desk = OrderDesk(Mailbox(self._client, project.key), self.board, errands.do)
         self._explainer = Explainer(project, self._endpoints)
@@ -121,7 +121,9 @@ class RunningPipeline:
             held.enter_context(contextlib.closing(self._client))
             held.enter_context(self.desk)
             if self._wanted_address is not None:
-                waits = held.enter_context(WaitService(self._applied))
+                # The thread of those who wait must not hold the end of the process up for long.
+                impatient = replace(endpoints, sink=endpoints.sink.with_timeout(_WAIT_SECONDS))
+                waits = held.enter_context(WaitService(AppliedPosition(impatient, project.key)))
                 status = held.enter_context(
                     StatusServer(self.board, self._wanted_address, waits, self._explainer, self._hosts)
                 )
@@ -406,39 +408,29 @@ class WaitService:
     """Looks for the waiting clients of one run how far its documents are, in one thread of its own.
 
     Args:
-        open_: opens what reads the applied position; called in the thread.
+        applied: reads the applied position; closed with this.
     """
 
-    def __init__(self, open_: Callable[[], AppliedPosition]) -> None:
-        self._open = open_
-        self._asked: SimpleQueue[_Look | None] = SimpleQueue()
+    def __init__(self, applied: AppliedPosition) -> None:
+        self._applied = applied
         self._state: PipelineState | None = None
         self._refreshed: PipelineState | None = None
         self._next = 0.0
-        self._thread = threading.Thread(target=self._serve, name="headrace waits", daemon=True)
+        self._thread = ThreadPoolExecutor(1, "headrace waits")
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._asked.put(None)
-        self._thread.join(timeout=5.0)
+        self._thread.submit(self._applied.__exit__)
+        self._thread.shutdown(wait=False)
 
     def look(self, before: WaitProgress, *, searchable: bool, waited: float) -> Future[WaitProgress]:
         """Look how far a request is; see `Waits`."""
-        look = _Look(before, searchable, waited)
-        self._asked.put(look)
-        return look.future
+        return self._thread.submit(self._look, before, searchable=searchable, waited=waited)
 
-    def _serve(self) -> None:
-        with self._open() as applied:
-            while (look := self._asked.get()) is not None:
-                if look.future.set_running_or_notify_cancel():  # else its client has gone
-                    look.future.set_result(self._look(applied, look))
-
-    def _look(self, applied: AppliedPosition, look: _Look) -> WaitProgress:
-        before = replace(look.before, error=None)
+    def _look(self, before: WaitProgress, *, searchable: bool, waited: float) -> WaitProgress:
+        applied, before = self._applied, replace(before, error=None)
         try:
             lsn = applied.end_of_log() if before.lsn is None else before.lsn
             before = replace(before, lsn=lsn)
@@ -447,19 +439,11 @@ class WaitService:
                 self._state, self._next = applied.state(), time.monotonic() + _READ_SECONDS
             state = self._state
             is_done = applied.covers(state, lsn)
-            if is_done and look.searchable and self._refreshed is not state:
+            if is_done and searchable and self._refreshed is not state:
                 applied.refresh(state)
                 self._refreshed = state
-            elif not is_done and look.waited >= _UNASKED_SECONDS:
+            elif not is_done and waited >= _UNASKED_SECONDS:
                 applied.request_position(lsn)
         except HeadraceError as error:
             return replace(before, error=str(error))
         return replace(before, applied=state.applied, done=is_done)
-
-
-@dataclass(eq=False, slots=True)
-class _Look:
-    before: WaitProgress
-    searchable: bool
-    waited: float
-    future: Future[WaitProgress] = field(default_factory=Future, init=False)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import pytest
 
@@ -28,12 +26,7 @@ class Elsewhere:
         self.refreshed = self.read = 0
         self.urged: list[int] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def end_of_log(self) -> int:
@@ -62,7 +55,7 @@ def elsewhere() -> Elsewhere:
 
 @pytest.fixture
 def waits(elsewhere: Elsewhere) -> Iterator[WaitService]:
-    with WaitService(lambda: elsewhere) as made:  # type: ignore[arg-type, return-value]
+    with WaitService(elsewhere) as made:  # type: ignore[arg-type]
         yield made
 
 

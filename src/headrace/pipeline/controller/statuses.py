@@ -37,14 +37,24 @@ def _status_of_followed(view: UnitView) -> UnitStatus:
     is_served = view.served is not None and view.served.followed
     if is_served and (query is None or query.failure is not None):
         return _status(view, UnitPhase.WAITING, "no query runs")
-    held = {} if query is None else query.held
-    for generation in view.followed:
-        if generation.id in held:
-            return _status(view, UnitPhase.WAITING, error=held[generation.id])
+    if (waits_for := _find_wait(view)) is not None:
+        return _status(view, UnitPhase.WAITING, error=waits_for)
     if is_served:
         return _status(view, UnitPhase.LIVE)
     is_built = any(generation.building for generation in view.followed)
     return _status(view, UnitPhase.BACKFILLING, "" if is_built else "its next generation is not created yet")
+
+
+def _find_wait(view: UnitView) -> HeadraceError | None:
+    """Return what documents of a followed generation wait for; None where none do."""
+    query = view.world.query
+    for generation in view.followed:
+        backfill = view.world.backfills.get(generation.id)
+        if backfill is not None and backfill.locked is not None:
+            return backfill.locked
+        if query is not None and generation.id in query.held:
+            return query.held[generation.id]
+    return None
 
 
 def _status(

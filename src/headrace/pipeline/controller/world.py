@@ -165,11 +165,13 @@ class BackfillSeen:
         complete: whether every range is read and the ids agree.
         failure: why it has ended without that; None where it has not.
         ending: it was asked to end, and may still write.
+        locked: who has locked a table that it reads; None where it goes on.
     """
 
     complete: bool = False
     failure: HeadraceError | None = None
     ending: bool = False
+    locked: HeadraceError | None = None
 
 
 @dataclass(frozen=True, slots=True)

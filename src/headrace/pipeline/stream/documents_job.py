@@ -15,7 +15,6 @@ from typing import Protocol
 
 from pyspark import SparkContext
 
-from headrace.errors import failures_of
 from headrace.logs import configure_worker_logging
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BackfillRange, Worker
@@ -49,11 +48,9 @@ class BackfillRanges:
 
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write the documents of each range, and report meanwhile how far it is."""
-        plan = worker.work.plan
-        counter = BackfillCounter(plan.writer.report, self.job, self.task)
+        counter = BackfillCounter(worker.work.plan.writer.report, self.job, self.task)
         for part in self.ranges:
-            with failures_of(plan.unit_of(part.generation)):
-                result = worker.backfill(part, counter)
+            result = worker.backfill(part, counter)
             counter.finish(part.generation, result.upserted)
             yield part.generation, result.upserted
 

@@ -144,27 +144,38 @@ class RunStream:
 
     def start_backfill(self, generation: GenerationState) -> None:
         """See `StreamPort.start_backfill`."""
-        if (backfill := self._backfill_of(generation.sink)) is not None:
-            backfill.add(generation)
+        running = self._running
+        if running is None or running.spark is None:
+            return  # it is asked for again
+        backfill = Backfill(
+            generation,
+            running.spark,
+            running.work_of(generation.sink),
+            self.store,
+            self.board,
+            snapshot=None if generation.sink else self.snapshot,
+            limits=self.plans.project.deployment.backfill,
+            job_gate=running.job_gate,
+        )
+        running.backfills[generation.id] = backfill
+        backfill.start()
 
     def stop_backfill(self, name: str) -> None:
         """See `StreamPort.stop_backfill`."""
-        if (backfill := self._backfill_of(name.rpartition("/")[0])) is not None:
-            backfill.remove(name)
+        if self._running is not None and name in self._running.backfills:
+            self._running.backfills[name].end()
 
     def backfills(self) -> dict[str, BackfillSeen]:
         """Return how each generation is that is or was filled beside this query."""
-        found: dict[str, BackfillSeen] = {}
-        if self._running is not None:
-            for backfill in self._running.backfills.values():
-                found |= backfill.seen()
+        if self._running is None:
+            return {}
+        seen = {name: backfill.seen() for name, backfill in self._running.backfills.items()}
+        found = {name: how for name, how in seen.items() if how is not None}
+        for name in seen.keys() - found.keys():
+            del self._running.backfills[name]
         return found
 
     # Inside.
-
-    def _backfill_of(self, sink: str) -> Backfill | None:
-        """Return what fills the generations of a sink; None where no query runs."""
-        return None if self._running is None else self._running.backfills.get(sink)
 
     def _is_read(self) -> bool:
         """Whether readers see any generation that the stream writes."""
@@ -183,7 +194,7 @@ class RunStream:
             spark = self.spark.current
         self.check(spark)
         # Before the query: rows are read while Spark starts it, and its first batch may defer keys already.
-        running.open_beside(spark, self._make_backfill, self._show_deferred)
+        running.open_beside(spark, self._show_deferred)
         query = DocumentsQuery(
             spark.session,
             running.work,
@@ -197,18 +208,6 @@ class RunStream:
         running.job_gate.batch_seconds = query.batch_seconds
         # Last: who sees the query finds everything that belongs to it.
         running.query = query
-
-    def _make_backfill(self, spark: LocalSpark, work: Work, job_gate: JobGate) -> Backfill:
-        sink = work.plan.key.sink
-        return Backfill(
-            spark,
-            work,
-            self.store,
-            self.board,
-            snapshot=None if sink else self.snapshot,
-            limits=self.plans.project.deployment.backfill,
-            job_gate=job_gate,
-        )
 
     def _show_deferred(self, sink: str, deferred: int, away: str | None) -> None:
         self.board.secondary(sink, deferred=deferred, away=away)
@@ -232,7 +231,9 @@ class _Running:
         self.job_gate = job_gate
         self.began = time.monotonic()
         self.has_begun = False
+        self.spark: LocalSpark | None = None
         self.query: DocumentsQuery | None = None
+        # By the id of the generation.
         self.backfills: dict[str, Backfill] = {}
         self._first = plan
         self._deferred: DeferredWork | None = None
@@ -255,22 +256,18 @@ class _Running:
         self._thread = threading.Thread(target=run, name="headrace starting", daemon=True)
         self._thread.start()
 
-    def open_beside(
-        self,
-        spark: LocalSpark,
-        make_backfill: Callable[[LocalSpark, Work, JobGate], Backfill],
-        show: Callable[[str, int, str | None], None],
-    ) -> None:
+    def open_beside(self, spark: LocalSpark, show: Callable[[str, int, str | None], None]) -> None:
         """Begin what runs beside the query."""
         self._deferred = self._held.enter_context(DeferredWork(spark.session, self.work, self.job_gate))
-        backfills = {}
-        for name, work in {"": self.work, **self.work.secondary}.items():
-            backfills[name] = self._held.enter_context(make_backfill(spark, work, self.job_gate))
-            if name:
-                catch_up = CatchUp(work, lambda count, away, name=name: show(name, count, away))  # type: ignore[misc]
-                self._catching_up[name] = self._held.enter_context(catch_up)
-        self.backfills = backfills
+        for name, work in self.work.secondary.items():
+            catch_up = CatchUp(work, lambda count, away, name=name: show(name, count, away))  # type: ignore[misc]
+            self._catching_up[name] = self._held.enter_context(catch_up)
+        self.spark = spark
         self.joined = self._first
+
+    def work_of(self, sink: str) -> Work:
+        """Return the part of the plan that is about a sink."""
+        return self.work.secondary[sink] if sink else self.work
 
     def change(self, work: Work, content: bytes, plan: frozenset[str]) -> None:
         """Give everything beside the query another plan."""
@@ -280,11 +277,10 @@ class _Running:
         self.work, self.content, self.plan = work, content, plan
         if self._deferred is not None:
             self._deferred.change(work)
-        for name, sink_work in {"": work, **work.secondary}.items():
-            if name in self.backfills:
-                self.backfills[name].change(sink_work)
-            if name in self._catching_up:
-                self._catching_up[name].change(sink_work)
+        for backfill in self.backfills.values():
+            backfill.work = self.work_of(backfill.state.sink)
+        for name, catch_up in list(self._catching_up.items()):  # a thread may add to them
+            catch_up.change(self.work_of(name))
 
     def note_taken(self, reached: int) -> None:
         """Note what the query has taken of the plan that was offered last.
@@ -303,10 +299,7 @@ class _Running:
 
     def held(self) -> dict[str, HeadraceError]:
         """Return why the documents of a generation wait, by its id; the others go on."""
-        beside: list[DeferredWork | CatchUp | Backfill] = [
-            *self.backfills.values(),
-            *self._catching_up.values(),
-        ]
+        beside: list[DeferredWork | CatchUp] = [*self._catching_up.values()]
         beside += [] if self._deferred is None else [self._deferred]
         return {id_: error for writer in beside for id_, error in writer.held.errors.items()}
 
@@ -325,6 +318,10 @@ class _Running:
             self._thread.join()
         try:
             # What runs beside ends first: a job would go on with a plan that no query has.
+            for backfill in self.backfills.values():
+                backfill.end()
+            for backfill in self.backfills.values():
+                backfill.join()
             self._held.close()
         finally:
             if self.query is not None:

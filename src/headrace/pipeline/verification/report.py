@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from headrace.assembly.digests import Sample
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
@@ -13,6 +15,13 @@ from headrace.pipeline.verification.recheck import Finding, Verdict, first_diffe
 
 # Documents shown of each kind; all are counted.
 SHOWN = 10
+
+
+def _read_lsn(value: Lsn | str) -> Lsn:
+    return parse_lsn(value) if isinstance(value, str) else value
+
+
+_LsnText = Annotated[Lsn, BeforeValidator(_read_lsn), PlainSerializer(format_lsn)]
 
 
 @dataclass(slots=True)
@@ -38,6 +47,51 @@ class Drift:
 
 
 @dataclass(slots=True)
+class Undecided:
+    """Documents that differ, with changes that the pipeline does not reach.
+
+    Attributes:
+        count: how many there are.
+        why: why the pipeline does not reach them.
+        remedy: what to do about that.
+    """
+
+    count: int = 0
+    why: str | None = None
+    remedy: str = ""
+
+
+@dataclass(slots=True)
+class Unrepaired:
+    """Documents that were built again and are still wrong: how many, and the first with `id` and `why`."""
+
+    count: int = 0
+    first: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Repair:
+    """What became of wrong documents.
+
+    Attributes:
+        repaired: documents that were built again and are right now.
+        left: those that are still wrong.
+        fenced: how many of them no write can replace.
+    """
+
+    repaired: int = 0
+    left: Unrepaired = field(default_factory=Unrepaired)
+    fenced: int = 0
+
+    def count_unrepaired(self, id_: str, why: str, *, fenced: bool) -> None:
+        """Count a document that is wrong after its repair."""
+        self.left.count += 1
+        self.fenced += fenced
+        if len(self.left.first) < SHOWN:
+            self.left.first.append({"id": id_, "why": why})
+
+
+@dataclass(slots=True)
 class Report:
     """The result of one comparison of one index.
 
@@ -54,22 +108,18 @@ class Report:
         in_flight: documents that differed and were right a moment later.
         changing: documents that were written again at each check.
         undecided: documents that differ, with changes that the pipeline does not reach.
-        why_undecided: why the pipeline does not reach them.
-        remedy: what to do about that.
         unreadable: documents whose rows cannot be read.
-        drift: the wrong documents, by verdict.
-        repairing: whether wrong documents are repaired.
-        repaired: documents that were built again and are right now.
-        left: documents that were built again and are still wrong: the first ones, id → reason.
-        left_count: how many of them there are.
-        fenced: wrong documents that no write can replace.
+        missing: documents that the index lacks.
+        extra: documents that the index should not have.
+        different: documents that differ.
+        repair: what became of wrong documents; None where they are not repaired.
         seconds: how long the comparison took.
     """
 
     index: str
     alias: str
     generation: str
-    applied: Lsn
+    applied: _LsnText
     sink: str | None = None
     sample: Sample | None = None
     contents: bool = True
@@ -77,19 +127,27 @@ class Report:
     ids: int = 0
     in_flight: int = 0
     changing: int = 0
-    undecided: int = 0
-    why_undecided: str | None = None
-    remedy: str = ""
+    undecided: Undecided = field(default_factory=Undecided)
     unreadable: Drift = field(default_factory=Drift)
-    drift: dict[Verdict, Drift] = field(
-        default_factory=lambda: {verdict: Drift() for verdict in Verdict if verdict.is_drift}
-    )
-    repairing: bool = False
-    repaired: int = 0
-    left: dict[str, str] = field(default_factory=dict)
-    left_count: int = 0
-    fenced: int = 0
+    missing: Drift = field(default_factory=Drift)
+    extra: Drift = field(default_factory=Drift)
+    different: Drift = field(default_factory=Drift)
+    repair: Repair | None = None
     seconds: float = 0.0
+
+    @property
+    def drift(self) -> dict[Verdict, Drift]:
+        """The wrong documents, by verdict."""
+        return {
+            Verdict.MISSING: self.missing,
+            Verdict.EXTRA: self.extra,
+            Verdict.DIFFERENT: self.different,
+        }
+
+    @property
+    def repaired(self) -> int:
+        """How many wrong documents were built again and are right now."""
+        return 0 if self.repair is None else self.repair.repaired
 
     @property
     def wrong(self) -> int:
@@ -99,8 +157,8 @@ class Report:
     @property
     def right(self) -> bool:
         """Whether the index is known to equal the database now."""
-        unknown = self.undecided + self.unreadable.count
-        return self.wrong == self.repaired and not self.left_count and not unknown
+        is_left = self.repair is not None and self.repair.left.count > 0
+        return self.wrong == self.repaired and not is_left and not self._unknown
 
     @property
     def summary(self) -> str:
@@ -111,9 +169,12 @@ class Report:
         if self.right:
             repaired = f", {self.repaired:,} repaired" if self.repaired else ""
             return f"{compared}, all right{repaired}"
-        unknown = self.undecided + self.unreadable.count
-        parts = {"wrong": self.wrong - self.repaired, "undecided": unknown}
+        parts = {"wrong": self.wrong - self.repaired, "undecided": self._unknown}
         return ", ".join([compared, *(f"{count:,} {what}" for what, count in parts.items() if count)])
+
+    @property
+    def _unknown(self) -> int:
+        return self.undecided.count + self.unreadable.count
 
     @property
     def rate(self) -> float:
@@ -131,14 +192,7 @@ class Report:
         elif finding.verdict is Verdict.UNREADABLE:
             self.unreadable.add(finding)
         else:
-            self.undecided += 1
-
-    def count_unrepaired(self, id_: str, why: str, *, fenced: bool) -> None:
-        """Count a document that is wrong after its repair."""
-        self.left_count += 1
-        self.fenced += fenced
-        if len(self.left) < SHOWN:
-            self.left[id_] = why
+            self.undecided.count += 1
 
 
 def _describe(finding: Finding) -> dict[str, Any]:
@@ -158,66 +212,15 @@ def _describe(finding: Finding) -> dict[str, Any]:
     return description
 
 
+_JSON = TypeAdapter(Report)
+
+
 def as_data(report: Report) -> dict[str, Any]:
     """Return the report as JSON data: positions as PostgreSQL prints them, null for what was not done."""
-    repair = {
-        "repaired": report.repaired,
-        "left": {
-            "count": report.left_count,
-            "first": [{"id": id_, "why": why} for id_, why in report.left.items()],
-        },
-        "fenced": report.fenced,
-    }
-    return {
-        "index": report.index,
-        "alias": report.alias,
-        "sink": report.sink,
-        "generation": report.generation,
-        "applied": format_lsn(report.applied),
-        "right": report.right,
-        "documents": report.documents,
-        "ids": report.ids,
-        "sample": None if report.sample is None else asdict(report.sample),
-        "contents": report.contents,
-        **{
-            str(verdict): {"count": drift.count, "ahead": drift.ahead, "first": drift.first}
-            for verdict, drift in report.drift.items()
-        },
-        "unreadable": {"count": report.unreadable.count, "first": report.unreadable.first},
-        "in_flight": report.in_flight,
-        "changing": report.changing,
-        "undecided": {"count": report.undecided, "why": report.why_undecided, "remedy": report.remedy},
-        "repair": repair if report.repairing else None,
-        "seconds": round(report.seconds, 3),
-        "documents_per_second": round(report.rate, 1),
-    }
+    computed = {"right": report.right, "documents_per_second": round(report.rate, 1)}
+    return {**_JSON.dump_python(report, mode="json"), **computed, "seconds": round(report.seconds, 3)}
 
 
 def report_of(data: Mapping[str, Any]) -> Report:
     """Return the report that `as_data` has written."""
-    repair = data["repair"]
-    repaired = repair or {"repaired": 0, "left": {"count": 0, "first": []}, "fenced": 0}
-    return Report(
-        data["index"],
-        data["alias"],
-        data["generation"],
-        parse_lsn(data["applied"]),
-        sink=data["sink"],
-        sample=None if data["sample"] is None else Sample(**data["sample"]),
-        contents=data["contents"],
-        documents=data["documents"],
-        ids=data["ids"],
-        in_flight=data["in_flight"],
-        changing=data["changing"],
-        undecided=data["undecided"]["count"],
-        why_undecided=data["undecided"]["why"],
-        remedy=data["undecided"]["remedy"],
-        unreadable=Drift(**data["unreadable"]),
-        drift={verdict: Drift(**data[str(verdict)]) for verdict in Verdict if verdict.is_drift},
-        repairing=repair is not None,
-        repaired=repaired["repaired"],
-        left={entry["id"]: entry["why"] for entry in repaired["left"]["first"]},
-        left_count=repaired["left"]["count"],
-        fenced=repaired["fenced"],
-        seconds=data["seconds"],
-    )
+    return _JSON.validate_python(data)

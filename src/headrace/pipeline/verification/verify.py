@@ -23,7 +23,7 @@ from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.verification.recheck import Recheck, Verdict
-from headrace.pipeline.verification.report import Report
+from headrace.pipeline.verification.report import Repair, Report
 from headrace.pipeline.verification.sides import (
     DatabaseDocuments,
     IndexDocuments,
@@ -52,12 +52,12 @@ _UNKNOWN_BYTES = 64 << 10
 
 
 # Builds documents again; returns those that cannot be, with the reasons.
-Repair = Callable[[Sequence[str]], dict[str, str]]
+Rebuild = Callable[[Sequence[str]], dict[str, str]]
 
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """Compares one index, and repairs it where `repair` is given; used from one thread.
+    """Compares one index, and repairs it where `rebuild` is given; used from one thread.
 
     Memory holds a range of digests and, of the documents that differ, as many as `_REQUEST_BYTES` allows.
     """
@@ -65,7 +65,7 @@ class Comparison:
     report: Report
     index: IndexDocuments
     recheck: Recheck
-    repair: Repair | None
+    rebuild: Rebuild | None
     _suspects: dict[str, int] = field(default_factory=dict, init=False)
     _reported: set[Verdict] = field(default_factory=set, init=False)
 
@@ -129,18 +129,18 @@ class Comparison:
                 self.report.count_finding(finding)
             if finding.verdict.is_drift:
                 wrong.append(finding.id)
-        if wrong and self.repair is not None:
-            self._rebuild(self.repair, wrong)
+        if wrong and self.rebuild is not None and self.report.repair is not None:
+            self._repair(self.rebuild, self.report.repair, wrong)
 
-    def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
-        refused = repair(wrong)
+    def _repair(self, rebuild_: Rebuild, repair: Repair, wrong: list[str]) -> None:
+        refused = rebuild_(wrong)
         for finding in self.recheck.run(wrong):
             # A changing document is written by the stream anyway.
             if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
-                self.report.repaired += 1
+                repair.repaired += 1
             else:
                 reason = refused.get(finding.id)
-                self.report.count_unrepaired(
+                repair.count_unrepaired(
                     finding.id, why_not(finding, reason), fenced=reason is None and is_fenced(finding)
                 )
 
@@ -225,7 +225,7 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             applied=state.applied,
             sample=options.sample(),
             contents=target.cluster.pipeline is None,
-            repairing=options.repair,
+            repair=Repair() if options.repair else None,
         )
         _compare(inspection, target, endpoints, applied, report, reporter=reporter)
         if not target.key.sink:
@@ -256,8 +256,8 @@ def _compare(
         pipeline = StreamProgress(applied)
         levels = max(len(path.hops) for path in find_paths(spec, catalog))
         recheck = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
-        repair = None
-        if report.repairing:
+        build_again = None
+        if report.repair is not None:
             writer = open_writer(
                 client,
                 {index: write_alias(report.generation)},
@@ -265,8 +265,8 @@ def _compare(
                 {index} if routed else (),
             )
             held.enter_context(contextlib.closing(writer))
-            repair = partial(rebuild, index, database, writer, applied)
-        comparison = Comparison(report, documents, recheck, repair)
+            build_again = partial(rebuild, index, database, writer, applied)
+        comparison = Comparison(report, documents, recheck, build_again)
         began, generation = time.monotonic(), report.generation
         refresh(client, generation)
         total = count(client, generation)
@@ -278,7 +278,7 @@ def _compare(
         with reporter.progress(f"{report.alias}: ids", total) as advance:
             comparison.extras(Presence(looking, spec, catalog), ids(client, generation), advance)
         report.seconds = time.monotonic() - began
-        report.why_undecided, report.remedy = pipeline.why, pipeline.remedy
+        report.undecided.why, report.undecided.remedy = pipeline.why, pipeline.remedy
 
 
 def find_served_generation(
