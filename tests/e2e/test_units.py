@@ -309,7 +309,7 @@ def test_a_backfill_whose_row_is_refused_leaves_the_other_index_followed(run: Un
     assert failed.generation in failed.frozen
     assert run.served()["bads"] == before["bads"]
     run.wait_until(lambda: not run.error("goods"), "did not go on with the other", 60)
-    assert "'7'" in run.error("bads")
+    run.wait_until(lambda: "'7'" in run.error("bads"), "did not say which document", 60)
     assert run.is_followed("goods")
     run.write()
     assert run.is_followed("bads"), "what readers see is followed all the same"
