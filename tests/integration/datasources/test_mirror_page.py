@@ -67,7 +67,8 @@ def versions(folder: Path) -> list[tuple[Any, ...]]:
     return sorted(frame.select("id", "name", "_is_current").rows())
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_the_query_of_the_page_writes_tables(
     spark: SparkSession, url: str, tmp_path: Path, kind: Format
 ) -> None:

@@ -299,7 +299,7 @@ def test_a_table_is_read_again_where_that_is_asked_for(
 
 @pytest.mark.parametrize("statements", REUSED, ids="; ".join)
 @pytest.mark.parametrize("envelope", ["rows", "changes"])
-@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("runs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_name_that_two_columns_had_ends_the_query(
     query: Callable[..., Query], statements: Sequence[str], envelope: str, *, runs: bool
 ) -> None:
