@@ -10,7 +10,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
-from headrace.sinks.opensearch.documents import StoredDocument, read_documents
+from headrace.sinks.opensearch.documents import StoredDocument, index_sizes, read_documents
 
 _INDEX = "stored"
 _BODIES = {
@@ -45,6 +45,12 @@ def test_every_byte_comes_back(client: Client) -> None:
     assert read_documents(client, _INDEX, asked) == expected  # from the index's files
     assert read_documents(client, _INDEX, []) == {}
     writer.close()
+
+
+def test_an_index_that_is_gone_has_no_size(client: Client) -> None:
+    """Also where it was the only one: the answer to that search has no aggregations."""
+    assert index_sizes(client, ["gone"]) == {}
+    assert index_sizes(client, ["gone", _INDEX]).keys() == {_INDEX}
 
 
 def test_an_index_that_is_not_there_is_an_error(client: Client) -> None:

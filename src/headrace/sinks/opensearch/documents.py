@@ -311,7 +311,9 @@ def index_sizes(client: Client, indexes: Sequence[str]) -> dict[str, tuple[int |
     for joined in join_names(indexes):
         query: dict[str, str | int] = {"ignore_unavailable": "true"}
         found = client.read(path(joined, "_search", query=query), search, allow=(403, 404))
-        buckets = found.json()["aggregations"]["indexes"]["buckets"] if found.ok else []
+        # Where every index is gone, the answer has no aggregations.
+        aggregations = found.json().get("aggregations") if found.ok else None
+        buckets = aggregations["indexes"]["buckets"] if aggregations else []
         counts = {bucket["key"]: int(bucket["doc_count"]) for bucket in buckets}
         answer = client.read(path(joined, "_stats", "store", query=query), allow=(403, 404))
         stored = answer.json()["indices"] if answer.ok else {}
