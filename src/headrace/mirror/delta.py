@@ -83,10 +83,6 @@ class DeltaLake:
         Path(path).mkdir(parents=True, exist_ok=True)
         return SubTreeFileSystem(path, LocalFileSystem())
 
-    def form(self, table: TableName, schema: pa.Schema) -> str:  # noqa: ARG002
-        """Return nothing: files have the columns by their names."""
-        return ""
-
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files in the folder of `table`; no commit names them yet.
 

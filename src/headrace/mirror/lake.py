@@ -122,9 +122,6 @@ class Lake(Protocol):
             schema: its columns.
         """
 
-    def form(self, table: TableName, schema: pa.Schema) -> str:
-        """Return what new files of `table` depend on besides `schema`: how they number its columns."""
-
     def open(self, table: TableName) -> LakeTable | None:
         """Open a table; None where there is none."""
 
