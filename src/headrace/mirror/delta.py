@@ -225,13 +225,13 @@ class DeltaLakeTable:
         merge = merge_of_marks if MARKS in rows.column_names else merge_of_rows
         self._merge(merge(rows, key, self._engine.quote), position)
 
-    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
         """End current versions, and add others, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._merge(merge_of_versions(found, key, self._engine.quote), found.position)
+        self._merge(merge_of_versions(found, key, self._engine.quote), position)
 
     def _merge(self, merge: Merge, position: Position) -> None:
         whole = merge.partitioned(partitions_of(self.schema), self.name, self._engine.quote)

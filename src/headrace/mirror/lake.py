@@ -73,7 +73,7 @@ class LakeTable(Protocol):
             position: of the last change.
         """
 
-    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
         """End current versions, and add others.
 
         One that would end at the position where it began is removed: its transaction, of which another part

@@ -26,6 +26,7 @@ from headrace.mirror.log_gaps import (
     former_names,
     truncated_partitions,
 )
+from headrace.mirror.net_changes import in_order, last_position
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
@@ -256,4 +257,6 @@ class LakeWriter:
         typed = [typed_rows(table, part, former, self._report.warning) for part in new]
         rows = without_ahead(pa.concat_tables(typed), table, noted.ahead) if typed else ()
         if len(rows):
-            table.rules.apply(self._ends.lake, lake, table.key, rows)
+            # Partitions of a batch come in any order; positions alone say what came last.
+            rows = in_order(rows)
+            table.rules.apply(self._ends.lake, lake, table.key, rows, last_position(rows))
