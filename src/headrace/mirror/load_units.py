@@ -153,12 +153,14 @@ def read_rows(
         tell: is told which values did not fit, and are NULL.
 
     Raises:
-        HeadraceError: CONTINUITY, the table was rewritten meanwhile; CONNECTION, DATABASE, VALUE.
+        RewrittenError: the rows moved meanwhile.
+        HeadraceError: CONNECTION, DATABASE, VALUE.
     """
     selection = table.selection(*conditions)
-    for range_ in ranges:
-        for batch in read_part(session, selection, range_, table.read_schema, _BATCH_BYTES):
-            yield table.in_lake(batch, tell)
+    with reading_rows(table.name):
+        for range_ in ranges:
+            for batch in read_part(session, selection, range_, table.read_schema, _BATCH_BYTES):
+                yield table.in_lake(batch, tell)
 
 
 def _rows(session: RowSession, unit: LoadUnit, tell: Callable[[str], object]) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,15 +16,13 @@ from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile, read_files
 from headrace.mirror.load_units import (
-    LoadedUnit,
     LoadUnit,
-    RewrittenError,
     UnitLoader,
     load_in_threads,
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
@@ -34,8 +32,6 @@ from headrace.reporter import Reporter
 from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
 
-_FIRST_SNAPSHOT_SECONDS, _SNAPSHOT_SECONDS = 60.0, 15.0
-"""How long a snapshot waits for open transactions, also while other tables stand."""
 _BYTES_OF_TABLE_PER_FILE = 2
 """Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
 
@@ -80,48 +76,32 @@ class LakeLoader:
         self._report = report
         self._load_units = load_units
 
-    def load(
-        self, names: Iterable[TableName], *, others_go_on: bool = False
-    ) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
+    def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
 
-        A table that is gone by now, or that has to wait, is left out. One that is truncated or written anew
-        while it is read is read again in a later snapshot.
+        A table that is gone by now, or that has to wait, is left out: all wait where open transactions keep
+        the server from taking a snapshot, and one that is truncated or written anew while it is read.
 
         Args:
             names: the tables.
-            others_go_on: whether other tables stand meanwhile: then these wait for open transactions that
-                keep the server from taking a snapshot.
 
         Raises:
-            HeadraceError: CONTINUITY, a table was rewritten again and again; CONNECTION, DATABASE.
+            HeadraceError: CONNECTION, DATABASE.
         """
-        # TRUNCATE and rewrites are not held off: a table that never rests is an error, in the end.
-        for is_last in (False, False, True):
-            names = yield from self._load_in_snapshot(names, is_last=is_last, others_go_on=others_go_on)
-            if not names:
-                return
-
-    def _load_in_snapshot(
-        self, names: Iterable[TableName], *, is_last: bool, others_go_on: bool
-    ) -> Generator[tuple[TableName, tuple[MirroredTable, Lsn]], None, list[TableName]]:
-        """Read tables anew in one snapshot; return those that were rewritten while they were read."""
-        rewritten = []
         with ReadSession(self._ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
-        limit = _SNAPSHOT_SECONDS if others_go_on else _FIRST_SNAPSHOT_SECONDS
         with contextlib.ExitStack() as held:
             try:
-                taken = held.enter_context(positioned_snapshot(self._ends.url, self._ends.slot, limit))
+                taken = positioned_snapshot(self._ends.url, self._ends.slot, SNAPSHOT_SECONDS)
+                # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
+                start, snapshot = held.enter_context(taken)
             except HeadraceError as error:
-                if not others_go_on or error.kind is not Kind.SLOT_WAIT:
+                if error.kind is not Kind.SLOT_WAIT:
                     raise
                 with ReadSession(self._ends.url) as session:
                     for table in self._ends.selection.read(session, names).values():
                         self._waiting.add(error, table)
-                return []
-            # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
-            start, snapshot = taken
+                return
             with ReadSession(self._ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 tables = self._ends.selection.read(session, names)
             source = _Source(snapshot, LoadMoment(start, now))
@@ -130,17 +110,10 @@ class LakeLoader:
                 self._report.info(f"loading {name}")
                 is_loaded = False
                 with self._waiting.alone(table):
-                    try:
-                        self._load(table, self._plan(table, source), source)
-                        is_loaded = True
-                    except RewrittenError as error:
-                        if is_last:
-                            raise
-                        self._report.info(f"{error.cause}; reading it again")
-                        rewritten.append(name)
+                    self._load(table, self._plan(table, source), source)
+                    is_loaded = True
                 if is_loaded:
                     yield name, (table, start)
-        return rewritten
 
     def _check_stopping(self) -> None:
         if self.stopping.is_set():
@@ -182,7 +155,7 @@ class LakeLoader:
             LoadUnit(self._ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
         )
         files: list[DataFile] = []
-        for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
+        for loaded in self._load_units(self._ends.lake, units):
             self._check_stopping()
             files += loaded.files
             for text in loaded.told:
@@ -193,15 +166,6 @@ class LakeLoader:
 
 class LoadStoppedError(Exception):
     """A load was stopped; the next one goes on with the table that it was at."""
-
-
-def _each_read(name: TableName, units: Iterator[LoadedUnit]) -> Iterator[LoadedUnit]:
-    while True:
-        with reading_rows(name):
-            unit = next(units, None)
-        if unit is None:
-            return
-        yield unit
 
 
 def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:

@@ -11,10 +11,10 @@ from headrace.capture.rows import METADATA
 from headrace.mirror.columns import PREFIX, all_fitted
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import known_position, opened, other_writer
-from headrace.mirror.load_units import read_rows, reading_rows
+from headrace.mirror.load_units import read_rows
 from headrace.mirror.modes import LoadMoment, with_fields
 from headrace.mirror.partition_bounds import Ahead, Bounds, condition, rows_within
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.model.names import CtidRange
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
@@ -34,18 +34,17 @@ class PartReader:
 
     ends: MirrorEndpoints
 
-    def read(self, table: MirroredTable, parts: Sequence[Bounds], seconds: float) -> list[Ahead] | None:
+    def read(self, table: MirroredTable, parts: Sequence[Bounds]) -> list[Ahead] | None:
         """Read parts in a snapshot; return up to where the lake has them now, ahead of the table's position.
 
         Args:
             table: the table.
             parts: the bounds of the parts.
-            seconds: how long the snapshot may wait for open transactions.
 
         Returns:
             None: the table was altered again meanwhile, and is to be read whole.
         """
-        with positioned_snapshot(self.ends.url, self.ends.slot, seconds) as (start, snapshot):
+        with positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot):
             with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 present = self.ends.selection.read(session, [table.name]).get(table.name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
@@ -94,10 +93,9 @@ class PartReader:
 
 
 def _rows_within(session: RowSession, table: MirroredTable, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Yield the database's rows within bounds; the server leaves the other partitions out."""
+    """Return the database's rows within bounds; the server leaves the other partitions out."""
     names = {number: name for number, (name, _) in table.columns_by_number.items()}
-    with reading_rows(table.name):
-        yield from read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
+    return read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
 
 
 def _as_changes(rows: pa.Table, kind: str, moment: LoadMoment) -> pa.Table:
