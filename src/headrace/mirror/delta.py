@@ -223,7 +223,7 @@ class DeltaLakeTable:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         merge = merge_of_marks if MARKS in rows.column_names else merge_of_rows
-        self._merge(merge(rows, key, self._engine.quote), position)
+        self._merge(merge(rows, key), position)
 
     def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
         """End current versions, and add others, in one commit.
@@ -231,10 +231,10 @@ class DeltaLakeTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._merge(merge_of_versions(found, key, self._engine.quote), position)
+        self._merge(merge_of_versions(found, key), position)
 
     def _merge(self, merge: Merge, position: Position) -> None:
-        whole = merge.partitioned(partitions_of(self.schema), self.name, self._engine.quote)
+        whole = merge.partitioned(partitions_of(self.schema), self.name)
         self._engine.merge(self.name, self.delta, whole, position)
 
     def count_files(self, smaller_than: int) -> int:
