@@ -48,11 +48,7 @@ class SoftDeleteMode(CurrentMode):
         time = pa.scalar(moment.time, FIELDS[1].type)
         for batch in old:
             wanted = hashes(batch, key)
-            at = np.searchsorted(live, wanted)
-            is_live = (
-                np.append(live, np.uint64(0))[at] == wanted if len(live) else np.zeros(len(batch), np.bool_)
-            )
-            is_live &= at < len(live)
+            is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
             yield deleted(batch.filter(pa.array(~is_live)), time)
 
     def present(self, batch: pa.RecordBatch) -> pa.Array:
