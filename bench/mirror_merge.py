@@ -31,7 +31,7 @@ from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
 from headrace.mirror.delta import DeltaLakeTable
 from headrace.mirror.delta_engine import DeltaEngine
-from headrace.mirror.net_changes import DELETED, net_changes
+from headrace.mirror.net_changes import DELETED, in_order, net_changes
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.spark_engine import SparkEngine
 from headrace.model.names import TableName
@@ -101,7 +101,7 @@ def main() -> None:
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])
-        ready = net_changes(typed, table.key, lambda _keys, _names: {}).rows
+        ready = net_changes(in_order(typed), table.key, lambda _keys, _names: {}).rows
         work = Work(orders, batch, known, ready)
         held = compare(work, "mirror_merge", None, merged)
         held &= measure_iceberg(work)

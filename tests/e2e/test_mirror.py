@@ -130,8 +130,8 @@ def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> N
         assert mirror.actual(table) == mirror.expected(table)
 
 
-@pytest.mark.long  # without Spark: integration/mirror/test_load_resume
-def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has_not_read(
+@pytest.mark.long  # without Spark: integration/mirror/test_load_units
+def test_a_load_that_is_killed_between_its_ranges_is_begun_again(
     database: str, mirror: Mirrored, tmp_path: Path
 ) -> None:
     small = Mirrored(tmp_path, database, "mirror_units", file_size="1MiB", kind=mirror.kind)
@@ -153,7 +153,6 @@ def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has
     small.start()
     small.converges("big", *NAMES)
     small.terminate()
-    assert "rows of big were read before" in small.output.read_text()
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.digests import hashes
-from headrace.mirror.net_changes import Position, behind_truncate, in_order
+from headrace.mirror.net_changes import behind_truncate
 from headrace.mirror.python_values import arrow_rows, python_rows
 
 _TYPE, _UNCHANGED = PREFIX + "change_type", PREFIX + "unchanged"
@@ -31,22 +31,19 @@ class ContentChanges:
         added: the rows that came, each as often as it came.
         removed: the rows that went, in the same way; none is among `added`.
         emptied: whether the table was truncated: no other row is left.
-        position: of the last change.
     """
 
     added: pa.Table
     removed: pa.Table
     emptied: bool
-    position: Position
 
 
 def content_changes(rows: pa.Table) -> ContentChanges:
     """Reduce `rows`, at least one, to the contents that came and went.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX` and `pre_images`.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX` and `pre_images`, by ascending position.
     """
-    rows, position = in_order(rows)
     rows, emptied = behind_truncate(rows)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     number: Counter[str] = Counter()
@@ -62,7 +59,7 @@ def content_changes(rows: pa.Table) -> ContentChanges:
     schema = rows.select(own).schema
     added = [contents[content] for content in (+number).elements()]
     removed = [contents[content] for content in (-number).elements()]
-    return ContentChanges(arrow_rows(added, schema), arrow_rows(removed, schema), emptied, position)
+    return ContentChanges(arrow_rows(added, schema), arrow_rows(removed, schema), emptied)
 
 
 def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa.RecordBatch]:

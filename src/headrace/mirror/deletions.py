@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX, replaced
 from headrace.mirror.keys import KeyIndex, equal_keys, whole
-from headrace.mirror.net_changes import Lookup, Position, newest_of_keys
+from headrace.mirror.net_changes import Lookup, newest_of_keys
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
@@ -29,12 +29,10 @@ class RowDeletions:
         rows: of each key that was changed one row: the table's columns, `FIELDS`, then `MARKS`. Of a row that
             was in the lake, and that nothing but its end is known of, only the key and the end.
         emptied: when the first TRUNCATE deleted all other rows; None: none did.
-        position: of the last change.
     """
 
     rows: pa.Table
     emptied: pa.Scalar | None
-    position: Position
 
 
 def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeletions:
@@ -44,7 +42,7 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
     showed does not.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX`, in any order of positions.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
@@ -62,7 +60,6 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
     return RowDeletions(
         pa.concat_tables([shown, marks], promote_options="default"),
         None if found.emptied is None else found.emptied[0],
-        found.position,
     )
 
 

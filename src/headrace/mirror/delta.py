@@ -83,10 +83,6 @@ class DeltaLake:
         Path(path).mkdir(parents=True, exist_ok=True)
         return SubTreeFileSystem(path, LocalFileSystem())
 
-    def form(self, table: TableName, schema: pa.Schema) -> str:  # noqa: ARG002
-        """Return nothing: files have the columns by their names."""
-        return ""
-
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files in the folder of `table`; no commit names them yet.
 
@@ -227,18 +223,18 @@ class DeltaLakeTable:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         merge = merge_of_marks if MARKS in rows.column_names else merge_of_rows
-        self._merge(merge(rows, key, self._engine.quote), position)
+        self._merge(merge(rows, key), position)
 
-    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
         """End current versions, and add others, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._merge(merge_of_versions(found, key, self._engine.quote), found.position)
+        self._merge(merge_of_versions(found, key), position)
 
     def _merge(self, merge: Merge, position: Position) -> None:
-        whole = merge.partitioned(partitions_of(self.schema), self.name, self._engine.quote)
+        whole = merge.partitioned(partitions_of(self.schema), self.name)
         self._engine.merge(self.name, self.delta, whole, position)
 
     def count_files(self, smaller_than: int) -> int:

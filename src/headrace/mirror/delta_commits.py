@@ -97,11 +97,18 @@ def find_other_commit(delta: DeltaTable, since: int) -> str | None:
     # Versions only grow: at a lower one somebody has put the table back, or made it anew.
     if version < since:
         return f"version {version} is in the place of {since}"
-    for commit in delta.history(version - since) if version > since else ():
-        operation = str(commit.get("operation"))
-        if commit["version"] > since and not _is_own(commit) and operation not in _HARMLESS:
-            return f"{operation}, version {commit['version']}"
-    return None
+    strange = (commit for commit in _changing(delta, since) if not _is_own(commit))
+    return next((f"{commit['operation']}, version {commit['version']}" for commit in strange), None)
+
+
+def _changing(delta: DeltaTable, since: int) -> list[dict[str, Any]]:
+    """Return the commits behind the version `since` that may have changed rows, the last one first."""
+    commits = delta.history(delta.version() - since) if delta.version() > since else []
+    return [
+        commit
+        for commit in commits
+        if commit["version"] > since and (_is_own(commit) or commit.get("operation") not in _HARMLESS)
+    ]
 
 
 def refused(table: TableName, after: DeltaTable, since: int | None, error: Exception) -> HeadraceError:
@@ -113,14 +120,8 @@ def refused(table: TableName, after: DeltaTable, since: int | None, error: Excep
         since: the version that the commit was to follow; None: the table was not there.
         error: what the commit ended with.
     """
-    version = after.version()
-    commits = after.history(version - since) if since is not None and version > since else []
-    is_harmless = all(
-        str(commit.get("operation")) in _HARMLESS and not _is_own(commit)
-        for commit in commits
-        if commit["version"] != since
-    )
-    return files_joined(table, error) if commits and is_harmless else other_writer(table, error)
+    is_harmless = since is not None and after.version() > since and not _changing(after, since)
+    return files_joined(table, error) if is_harmless else other_writer(table, error)
 
 
 def _is_own(commit: Mapping[str, Any]) -> bool:

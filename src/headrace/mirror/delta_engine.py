@@ -11,20 +11,16 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from deltalake.exceptions import CommitFailedError
 
 from headrace.mirror.delta_commits import committing, properties
-from headrace.mirror.delta_merge import Merge
+from headrace.mirror.delta_merge import Merge, quoted
 from headrace.mirror.delta_partitions import pruning
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partitions import is_in_calendar
 from headrace.model.names import TableName
-from headrace.postgres.quoting import identifier
 
 
 class DeltaEngine(Protocol):
     """What does the heavy work; its methods make one commit of rows, and raise as those of a `LakeTable`."""
-
-    def quote(self, name: str) -> str:
-        """Quote a column's name for the SQL of a `Merge`."""
 
     def merge(self, name: TableName, delta: DeltaTable, merge: Merge, position: Position) -> None:
         """Bring rows into a table, as it was when it was opened.
@@ -42,10 +38,6 @@ class DeltaEngine(Protocol):
 
 class LocalEngine:
     """The `deltalake` library, without a JVM."""
-
-    def quote(self, name: str) -> str:
-        """Quote a column's name."""
-        return identifier(name)
 
     def merge(self, name: TableName, delta: DeltaTable, merge: Merge, position: Position) -> None:
         """Bring rows into a table, in one commit.
@@ -105,7 +97,7 @@ def _has_days(kind: pa.DataType) -> bool:
 
 
 def _named(values: Mapping[str, str]) -> dict[str, str]:
-    return {identifier(column): value for column, value in values.items()}
+    return {quoted(column): value for column, value in values.items()}
 
 
 def _prunes(merge: Merge) -> bool:

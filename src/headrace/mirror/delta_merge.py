@@ -1,8 +1,8 @@
-"""Say what a MERGE does to a Delta table's rows, in the SQL of whoever runs it. Pure."""
+"""Say what a MERGE does to a Delta table's rows, in SQL that DataFusion and Spark both read. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,9 +13,6 @@ from headrace.mirror.partitions import with_derived
 from headrace.mirror.versions import CLOSES, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
-
-Quote = Callable[[str], str]
-"""Quotes a column's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +39,14 @@ class Merge:
     inserted: Mapping[str, str]
     partitions: Sequence[Partition] = ()
 
-    def partitioned(self, partitions: Sequence[Partition], table: TableName, quote: Quote) -> Merge:
+    def partitioned(self, partitions: Sequence[Partition], table: TableName) -> Merge:
         """Return the merge into a table that is partitioned: rows that are written get its derived columns.
 
         Raises:
             HeadraceError: VALUE: a value cannot be a partition's.
         """
         rows = with_derived(self.rows, partitions, table)
-        derived = {name: f"new.{quote(name)}" for name in rows.column_names[len(self.rows.column_names) :]}
+        derived = {name: f"new.{quoted(name)}" for name in rows.column_names[len(self.rows.column_names) :]}
         updates = [
             (which, {**values, **derived} if values.keys() == self.inserted.keys() else values)
             for which, values in self.updates
@@ -58,45 +55,50 @@ class Merge:
         return replace(self, rows=rows, updates=updates, inserted=inserted, partitions=tuple(partitions))
 
 
-def merge_of_rows(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
+def quoted(name: str) -> str:
+    """Quote a column's name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def merge_of_rows(rows: pa.Table, key: Sequence[str]) -> Merge:
     """Upsert and delete rows by key: the table's columns, then whether the row is deleted."""
-    values = _values(rows, DELETED, quote)
-    deleted = f"new.{quote(DELETED)}"
-    return Merge(rows, key, _same(key, quote), deleted, [(None, values)], f"NOT {deleted}", values)
+    values = _values(rows, DELETED)
+    deleted = f"new.{quoted(DELETED)}"
+    return Merge(rows, key, _same(key), deleted, [(None, values)], f"NOT {deleted}", values)
 
 
-def merge_of_marks(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
+def merge_of_marks(rows: pa.Table, key: Sequence[str]) -> Merge:
     """Upsert rows by key: the table's columns, then whether the row only marks another one as deleted."""
     # A row that is deleted already keeps its time: only one that lives gets an end.
-    values = _values(rows, MARKS, quote)
-    marks = f"new.{quote(MARKS)}"
+    values = _values(rows, MARKS)
+    marks = f"new.{quoted(MARKS)}"
     end = {name: values[name] for name in (IS_DELETED, DELETED_AT)}
-    updates = [(f"{marks} AND NOT old.{quote(IS_DELETED)}", end), (f"NOT {marks}", values)]
-    return Merge(rows, key, _same(key, quote), None, updates, f"NOT {marks}", values)
+    updates = [(f"{marks} AND NOT old.{quoted(IS_DELETED)}", end), (f"NOT {marks}", values)]
+    return Merge(rows, key, _same(key), None, updates, f"NOT {marks}", values)
 
 
-def merge_of_versions(found: RowVersions, key: Sequence[str], quote: Quote) -> Merge:
+def merge_of_versions(found: RowVersions, key: Sequence[str]) -> Merge:
     """End current versions, and add others."""
     # One merge does both: ended and begun versions of a key must not be seen one without the other.
     begun = found.rows.append_column(CLOSES, pa.repeat(pa.scalar(value=False), len(found.rows)))
     ended = found.closings.append_column(CLOSES, pa.repeat(pa.scalar(value=True), len(found.closings)))
     rows = pa.concat_tables([begun, ended], promote_options="default")
-    new = _values(rows, CLOSES, quote)
-    closes = f"new.{quote(CLOSES)}"
+    new = _values(rows, CLOSES)
+    closes = f"new.{quoted(CLOSES)}"
     return Merge(
         rows,
         key,
-        f"{_same(key, quote)} AND {closes} AND old.{quote(IS_CURRENT)}",
-        f"old.{quote(FROM_LSN)} = new.{quote(TO_LSN)}",  # no commit showed it
+        f"{_same(key)} AND {closes} AND old.{quoted(IS_CURRENT)}",
+        f"old.{quoted(FROM_LSN)} = new.{quoted(TO_LSN)}",  # no commit showed it
         [(None, {VALID_TO: new[VALID_TO], TO_LSN: new[TO_LSN], IS_CURRENT: "false"})],
         f"NOT {closes}",
         new,
     )
 
 
-def _values(rows: pa.Table, flag: str, quote: Quote) -> dict[str, str]:
-    return {name: f"new.{quote(name)}" for name in rows.column_names if name != flag}
+def _values(rows: pa.Table, flag: str) -> dict[str, str]:
+    return {name: f"new.{quoted(name)}" for name in rows.column_names if name != flag}
 
 
-def _same(key: Sequence[str], quote: Quote) -> str:
-    return " AND ".join(f"old.{quote(name)} = new.{quote(name)}" for name in key)
+def _same(key: Sequence[str]) -> str:
+    return " AND ".join(f"old.{quoted(name)} = new.{quoted(name)}" for name in key)

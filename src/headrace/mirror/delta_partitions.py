@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.mirror.delta_merge import quoted
 from headrace.mirror.partitions import derived_fields, derived_from, partitions_of
 from headrace.model.lake_partition import Partition
-from headrace.postgres.quoting import identifier, replication_literal
+from headrace.postgres.quoting import replication_literal
 
 _MOST_VALUES = 200
 """A merge that meets more partitions looks into all of them."""
@@ -47,7 +48,7 @@ def pruning(rows: pa.Table, partitions: Sequence[Partition], key: Sequence[str])
     for partition in partitions:
         values = pc.unique(rows.column(partition.name))
         if partition.column in key and len(values) <= _MOST_VALUES:
-            name = f"old.{identifier(partition.name)}"
+            name = f"old.{quoted(partition.name)}"
             texts = [_literal(value) for value in values if value.is_valid]
             conditions = [f"{name} IN ({', '.join(texts)})"] if texts else []
             conditions += [f"{name} IS NULL"] if values.null_count else []

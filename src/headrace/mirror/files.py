@@ -30,14 +30,12 @@ class DataFile:
     Attributes:
         name: its path, from the table's folder.
         size: its size (bytes).
-        rows: how many rows it has.
         statistics: what a Delta table's log says of its columns, in JSON.
         partition: of a partitioned table the texts of the columns that decide; the file lacks these columns.
     """
 
     name: str
     size: int
-    rows: int
     statistics: str
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -171,7 +169,7 @@ def _describe(
         "maxValues": greatest,
         "nullCount": nulls,
     }
-    return DataFile(name, size, metadata.num_rows, json.dumps(statistics, default=str), dict(partition))
+    return DataFile(name, size, json.dumps(statistics, default=str), dict(partition))
 
 
 def _counts_nulls(chunk: pq.Statistics | None) -> bool:

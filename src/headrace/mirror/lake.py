@@ -73,7 +73,7 @@ class LakeTable(Protocol):
             position: of the last change.
         """
 
-    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
         """End current versions, and add others.
 
         One that would end at the position where it began is removed: its transaction, of which another part
@@ -121,9 +121,6 @@ class Lake(Protocol):
             table: the table.
             schema: its columns.
         """
-
-    def form(self, table: TableName, schema: pa.Schema) -> str:
-        """Return what new files of `table` depend on besides `schema`: how they number its columns."""
 
     def open(self, table: TableName) -> LakeTable | None:
         """Open a table; None where there is none."""

@@ -16,12 +16,10 @@ from headrace.mirror.lake import Lake
 from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
-from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.copying import RowSession
 from headrace.snapshot import read_part
 from headrace.snapshot.reading import RowSelection
-from headrace.snapshot.unchanged import has_same_rows
 
 CONNECTIONS = 2
 """So many units are read at once."""
@@ -49,30 +47,6 @@ def reading_rows(name: TableName) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class NotedUnit:
-    """A unit that a load read which did not come to its end.
-
-    Attributes:
-        name: of the note.
-        start: the first position in the log (bytes) whose commits its rows do not show.
-        oldest: every transaction before this one had ended when they were read (64 bits).
-        ranges: where they stand.
-        files: the files that have them, which no commit names.
-    """
-
-    name: str
-    start: Lsn
-    oldest: int
-    ranges: tuple[CtidRange, ...]
-    files: tuple[DataFile, ...]
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return sum(file.rows for file in self.files)
-
-
-@dataclass(frozen=True, slots=True)
 class LoadUnit:
     """Some ranges of a table, whose rows become files of their own; picklable.
 
@@ -83,7 +57,6 @@ class LoadUnit:
         schema: the columns of the lake's table.
         moment: of the snapshot.
         ranges: where the rows stand.
-        noted: what an earlier load had of just these ranges; None: nothing.
     """
 
     url: str
@@ -92,29 +65,19 @@ class LoadUnit:
     schema: pa.Schema
     moment: LoadMoment
     ranges: tuple[CtidRange, ...]
-    noted: NotedUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedUnit:
-    """A unit and its files.
+    """What became of a unit.
 
     Attributes:
-        unit: the unit.
         files: the files that have its rows, as the unit's snapshot sees them.
-        is_taken: whether they are those of an earlier load.
         told: which values did not fit, and are NULL.
     """
 
-    unit: LoadUnit
     files: tuple[DataFile, ...]
-    is_taken: bool
     told: tuple[str, ...] = ()
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return sum(file.rows for file in self.files)
 
 
 UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
@@ -122,25 +85,19 @@ UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
 
 
 def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
-    """Write the rows of a unit to files, unless an earlier load has files that are still right.
+    """Write the rows of a unit to files.
 
     Raises:
         HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE, VALUE.
         OSError: the files cannot be written.
     """
     with RowSession(unit.url, snapshot=unit.snapshot, lock_seconds=LOCK_SECONDS) as session:
-        noted = unit.noted
-        # The server tells by the blocks alone whether a row changed; nothing is sent.
-        if noted is not None and has_same_rows(
-            session, unit.table.selection(), noted.ranges, oldest=noted.oldest, rows=noted.rows
-        ):
-            return LoadedUnit(unit, noted.files, is_taken=True)
         told: list[str] = []
         try:
             files = lake.write(unit.table.name, unit.schema, _rows(session, unit, told.append))
         except HeadraceError as error:
             raise (error if error.kind is not Kind.VALUE else _explain(session, unit) or error) from error
-    return LoadedUnit(unit, tuple(files), is_taken=False, told=tuple(told))
+    return LoadedUnit(tuple(files), tuple(told))
 
 
 def _explain(session: RowSession, unit: LoadUnit) -> HeadraceError | None:
@@ -196,12 +153,14 @@ def read_rows(
         tell: is told which values did not fit, and are NULL.
 
     Raises:
-        HeadraceError: CONTINUITY, the table was rewritten meanwhile; CONNECTION, DATABASE, VALUE.
+        RewrittenError: the rows moved meanwhile.
+        HeadraceError: CONNECTION, DATABASE, VALUE.
     """
     selection = table.selection(*conditions)
-    for range_ in ranges:
-        for batch in read_part(session, selection, range_, table.read_schema, _BATCH_BYTES):
-            yield table.in_lake(batch, tell)
+    with reading_rows(table.name):
+        for range_ in ranges:
+            for batch in read_part(session, selection, range_, table.read_schema, _BATCH_BYTES):
+                yield table.in_lake(batch, tell)
 
 
 def _rows(session: RowSession, unit: LoadUnit, tell: Callable[[str], object]) -> Iterator[pa.RecordBatch]:

@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headrace.capture.continuity import read_positions
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile, read_files
-from headrace.mirror.lake import other_writer
-from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_units import (
-    LoadedUnit,
     LoadUnit,
-    RewrittenError,
     UnitLoader,
     load_in_threads,
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import PlannedPart, RangesDone, plan_tables
+from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.unchanged import read_bounds
 
-_FIRST_SNAPSHOT_SECONDS, _SNAPSHOT_SECONDS = 60.0, 15.0
-"""How long a snapshot waits for open transactions, also while other tables stand."""
 _BYTES_OF_TABLE_PER_FILE = 2
 """Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
 
@@ -53,12 +42,10 @@ class _Source:
 
     Attributes:
         id: of the exported snapshot.
-        snapshot: what it sees.
         moment: when it was taken.
     """
 
     id: str
-    snapshot: LoadSnapshot
     moment: LoadMoment
 
 
@@ -89,70 +76,44 @@ class LakeLoader:
         self._report = report
         self._load_units = load_units
 
-    def load(
-        self, names: Iterable[TableName], *, others_go_on: bool = False
-    ) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
+    def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
 
-        A table that is gone by now, or that has to wait, is left out. One that is truncated or written anew
-        while it is read is read again in a later snapshot.
+        A table that is gone by now, or that has to wait, is left out: all wait where open transactions keep
+        the server from taking a snapshot, and one that is truncated or written anew while it is read.
 
         Args:
             names: the tables.
-            others_go_on: whether other tables stand meanwhile: then these wait for open transactions that
-                keep the server from taking a snapshot.
 
         Raises:
-            HeadraceError: CONTINUITY, a table was rewritten again and again; CONNECTION, DATABASE.
+            HeadraceError: CONNECTION, DATABASE.
         """
-        # TRUNCATE and rewrites are not held off: a table that never rests is an error, in the end.
-        for is_last in (False, False, True):
-            names = yield from self._load_in_snapshot(names, is_last=is_last, others_go_on=others_go_on)
-            if not names:
-                return
-
-    def _load_in_snapshot(
-        self, names: Iterable[TableName], *, is_last: bool, others_go_on: bool
-    ) -> Generator[tuple[TableName, tuple[MirroredTable, Lsn]], None, list[TableName]]:
-        """Read tables anew in one snapshot; return those that were rewritten while they were read."""
-        rewritten = []
         with ReadSession(self._ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
-        limit = _SNAPSHOT_SECONDS if others_go_on else _FIRST_SNAPSHOT_SECONDS
         with contextlib.ExitStack() as held:
             try:
-                taken = held.enter_context(positioned_snapshot(self._ends.url, self._ends.slot, limit))
+                taken = positioned_snapshot(self._ends.url, self._ends.slot, SNAPSHOT_SECONDS)
+                # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
+                start, snapshot = held.enter_context(taken)
             except HeadraceError as error:
-                if not others_go_on or error.kind is not Kind.SLOT_WAIT:
+                if error.kind is not Kind.SLOT_WAIT:
                     raise
                 with ReadSession(self._ends.url) as session:
                     for table in self._ends.selection.read(session, names).values():
                         self._waiting.add(error, table)
-                return []
-            # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
-            start, snapshot = taken
+                return
             with ReadSession(self._ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 tables = self._ends.selection.read(session, names)
-                bounds = read_bounds(session)
-            with replication_connection(self._ends.url, "headrace load") as connection:
-                origin = read_positions(connection, self._ends.slot).origin.to_json()
-            source = _Source(snapshot, LoadSnapshot(start, bounds, origin), LoadMoment(start, now))
+            source = _Source(snapshot, LoadMoment(start, now))
             for name, table in sorted(tables.items()):
                 self._check_stopping()
                 self._report.info(f"loading {name}")
                 is_loaded = False
                 with self._waiting.alone(table):
-                    try:
-                        self._load(table, self._plan(table, source), source)
-                        is_loaded = True
-                    except RewrittenError as error:
-                        if is_last:
-                            raise
-                        self._report.info(f"{error.cause}; reading it again")
-                        rewritten.append(name)
+                    self._load(table, self._plan(table, source), source)
+                    is_loaded = True
                 if is_loaded:
                     yield name, (table, start)
-        return rewritten
 
     def _check_stopping(self) -> None:
         if self.stopping.is_set():
@@ -172,9 +133,7 @@ class LakeLoader:
         existing = lake.open(name)
         kept = None if existing is None else _plan_kept(existing.schema, schema, keeps=mode.keeps)
         schema = schema if kept is None else kept.schema
-        # Rows of `history` and `changes` say when they were read: those of an earlier load are no use.
-        journal = None if mode.keeps else LoadJournal(lake, table, source.snapshot)
-        files = self._read(table, parts, schema, source, journal)
+        files = self._read(table, parts, schema, source)
         if existing is not None and kept is not None:
             old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
             # Nothing tells which of the old rows the new keys would be where the key is another.
@@ -186,70 +145,27 @@ class LakeLoader:
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
         lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
-        if journal is not None:
-            journal.clear()
 
     def _read(
-        self,
-        table: MirroredTable,
-        parts: Sequence[PlannedPart],
-        schema: pa.Schema,
-        source: _Source,
-        journal: LoadJournal | None,
+        self, table: MirroredTable, parts: Sequence[PlannedPart], schema: pa.Schema, source: _Source
     ) -> list[DataFile]:
-        """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
-        noted = [] if journal is None else journal.find_units(parts, self._position_of(table.name))
-        done = functools.reduce(
-            RangesDone.done, (range_ for taken in noted for range_ in taken.ranges), RangesDone()
-        )
-        left = filter(None, (tuple(done.left(part.ranges)) for part in parts))
+        """Write the rows of all ranges to files."""
         plain = replace(table, catalog=Fingerprint({}), leaves={})
-        unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
-        again = (replace(unit, ranges=taken.ranges, noted=taken) for taken in noted)
-        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in left))
+        units = (
+            LoadUnit(self._ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
+        )
         files: list[DataFile] = []
-        rows_taken = 0
-        for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
+        for loaded in self._load_units(self._ends.lake, units):
             self._check_stopping()
             files += loaded.files
             for text in loaded.told:
                 self._report.warning(text)
-            if loaded.is_taken:
-                rows_taken += loaded.rows
-            elif journal is not None:
-                journal.note(loaded)
             reach("mirror_unit")
-        if rows_taken:
-            self._report.info(f"{rows_taken:,} rows of {table.name} were read before")
-            self._check_not_loaded(table.name, min(taken.start for taken in noted))
         return files
-
-    def _position_of(self, name: TableName) -> Lsn:
-        """Return up to where (bytes) the lake's table has the log, 0 where there is none."""
-        found = self._ends.lake.open(name)
-        return 0 if found is None or found.position is None else found.position[0]
-
-    def _check_not_loaded(self, name: TableName, start: Lsn) -> None:
-        """Make sure that no other program has loaded a table with the files that are taken over.
-
-        Raises:
-            HeadraceError: CONTINUITY.
-        """
-        if self._position_of(name) >= start - 1:
-            raise other_writer(name, "a load that was broken off is complete")
 
 
 class LoadStoppedError(Exception):
-    """A load was stopped; the next one goes on with what it has noted."""
-
-
-def _each_read(name: TableName, units: Iterator[LoadedUnit]) -> Iterator[LoadedUnit]:
-    while True:
-        with reading_rows(name):
-            unit = next(units, None)
-        if unit is None:
-            return
-        yield unit
+    """A load was stopped; the next one goes on with the table that it was at."""
 
 
 def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:

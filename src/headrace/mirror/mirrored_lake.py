@@ -252,7 +252,7 @@ class MirroredLake:
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
         with keep_slot(self.url, self.slot, self._report):
-            for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
+            for name, loaded in self._writer.loader.load(missing):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded
                 self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)

@@ -89,29 +89,18 @@ class Mode(ABC):
         """Tell of each of the lake's rows whether the database has it now."""
 
     @abstractmethod
-    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(
+        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
         """Bring changes into the lake, in one commit.
 
         Args:
             lake: the lake.
             table: its table, whose columns are those of `rows`, and dropped ones.
             key: the key's columns.
-            rows: the changes, in the schema of a `RowShape` with the prefix `PREFIX`.
-        """
-
-    def repair(
-        self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment, position: Position
-    ) -> None:
-        """Make the rows with these keys `rows`, in one commit.
-
-        Args:
-            table: the lake's table.
-            keys: the keys' columns, each key once.
-            rows: the table's columns; a key that it lacks has no row.
-            moment: when the rows were read.
+            rows: the changes, in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
             position: the last change that the table has then.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
 
 
 class CurrentMode(Mode):
@@ -128,45 +117,38 @@ class CurrentMode(Mode):
         """Tell that the database has every row."""
         return pa.repeat(pa.scalar(value=True), len(batch))
 
-    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(
+        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
         """Reduce the changes to the newest of each key, and merge them."""
         # What an update left out is in the lake's row, or in an earlier change of this batch.
         net = net_changes(rows, key, lambda keys, columns: look(table, key, keys, columns))
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
             batches = kept.drop_columns([DELETED]).to_batches()
-            replace_rows(lake, table, batches, net.position)
+            replace_rows(lake, table, batches, position)
         else:
-            table.merge(net.rows, key, net.position)
-
-    def repair(
-        self, table: LakeTable, keys: pa.Table, rows: pa.Table, _: LoadMoment, position: Position
-    ) -> None:
-        """Write the rows, and delete those that the database does not have."""
-        key = keys.column_names
-        kept = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(rows)))
-        gone = keys.join(rows.select(key), key, join_type="left anti")
-        gone = gone.append_column(DELETED, pa.repeat(pa.scalar(value=True), len(gone)))
-        repaired = pa.concat_tables([kept, gone], promote_options="default")
-        table.merge(repaired, key, position)
+            table.merge(net.rows, key, position)
 
 
 class ContentMode(CurrentMode):
     """The rows as they are, of a table without a key."""
 
-    def apply(self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table) -> None:
+    def apply(
+        self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
         """Append what came; where rows went, write the table without them."""
         found = content_changes(rows)
         added = found.added.to_batches()
         if found.emptied:
-            replace_rows(lake, table, added, found.position)
+            replace_rows(lake, table, added, position)
         # Nothing went: the files that are there stay as they are.
         elif not len(found.removed):
             files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
-            lake.commit(table.name, table.schema, files, found.position, table, adds=True)
+            lake.commit(table.name, table.schema, files, position, table, adds=True)
         else:
             try:
-                replace_rows(lake, table, added, found.position, without(table.rows(), found.removed))
+                replace_rows(lake, table, added, position, without(table.rows(), found.removed))
             except ValueError as error:
                 raise HeadraceError(
                     Kind.CONTINUITY,
@@ -197,27 +179,19 @@ class HistoryMode(Mode):
         """Tell which versions are current."""
         return batch.column(versions.IS_CURRENT)
 
-    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(
+        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
         """End the versions that were current, and begin new ones."""
         found = versions.row_versions(
             rows, key, lambda keys, columns: look(table, key, keys, columns, self.present)
         )
         if found.emptied is None:
-            table.add_versions(found, key)
+            table.add_versions(found, key, position)
             return
         # A TRUNCATE ends every version, so that each file is written again anyway.
         old = _ended(table.rows(), key, found.closings, found.emptied)
-        replace_rows(lake, table, found.rows.to_batches(), found.position, old)
-
-    def repair(
-        self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment, position: Position
-    ) -> None:
-        """End the present versions of the keys now, and begin those of the rows."""
-        lsn = pa.repeat(pa.scalar(moment.start - 1, pa.int64()), len(keys))
-        time = pa.repeat(pa.scalar(moment.time, versions.FIELDS[0].type), len(keys))
-        ended = keys.append_column(versions.VALID_TO, time).append_column(versions.TO_LSN, lsn)
-        found = versions.RowVersions(self.loaded(rows, moment), ended, None, position)
-        table.add_versions(found, keys.column_names)
+        replace_rows(lake, table, found.rows.to_batches(), position, old)
 
 
 class ChangesMode(Mode):
@@ -260,12 +234,11 @@ class ChangesMode(Mode):
         """Tell that changes are past."""
         return pa.repeat(pa.scalar(value=False), len(batch))
 
-    def apply(self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table) -> None:
+    def apply(
+        self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
         """Append the changes."""
-        lsn, sequence = PREFIX + "commit_lsn", PREFIX + "commit_seq"
-        ordered = rows.sort_by([(lsn, "ascending"), (sequence, "ascending")])
-        position = ordered.column(lsn)[-1].as_py(), ordered.column(sequence)[-1].as_py()
-        renamed = ordered.rename_columns([_public(name) for name in ordered.column_names])
+        renamed = rows.rename_columns([_public(name) for name in rows.column_names])
         batches = all_fitted(renamed.to_batches(), table.schema)
         files = lake.write(table.name, table.schema, batches)
         lake.commit(table.name, table.schema, files, position, table, adds=True)

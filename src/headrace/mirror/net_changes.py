@@ -34,23 +34,20 @@ class NetChanges:
     Attributes:
         rows: of each key that was changed one row: the table's columns, then whether it is deleted.
         emptied: whether the table was truncated: no other row is left.
-        position: of the last change.
     """
 
     rows: pa.Table
     emptied: bool
-    position: Position
 
 
 def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
     """Reduce `rows`, at least one, to the newest of each key.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX`, in any order of positions.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
-    rows, position = in_order(rows)
     rows, emptied = behind_truncate(rows)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     rows = completed(rows, key, own, look)
@@ -58,16 +55,18 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
     if len(newest) < len(rows):
         rows = rows.take(newest)
     deleted = pc.equal(rows.column(_TYPE), "delete")
-    return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied, position)
+    return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied)
 
 
-def in_order(rows: pa.Table) -> tuple[pa.Table, Position]:
-    """Return changes, at least one, by ascending position, and the last one's."""
-    # Partitions of a batch come in any order; positions alone say what came last.
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return changes by ascending position."""
     order = np.lexsort([rows.column(name).to_numpy() for name in (_SEQUENCE, _LSN)])
-    if (order[1:] < order[:-1]).any():
-        rows = rows.take(pa.array(order))
-    return rows, (rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py())
+    return rows.take(pa.array(order)) if (order[1:] < order[:-1]).any() else rows
+
+
+def last_position(rows: pa.Table) -> Position:
+    """Return the position of the last change, of at least one by ascending position."""
+    return rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py()
 
 
 def behind_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headrace.capture.rows import METADATA
+from headrace.mirror.columns import PREFIX, all_fitted
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import known_position, opened, other_writer
-from headrace.mirror.load_units import read_rows, reading_rows
-from headrace.mirror.modes import LoadMoment
+from headrace.mirror.load_units import read_rows
+from headrace.mirror.modes import LoadMoment, with_fields
 from headrace.mirror.partition_bounds import Ahead, Bounds, condition, rows_within
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.model.names import CtidRange
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
@@ -32,18 +34,17 @@ class PartReader:
 
     ends: MirrorEndpoints
 
-    def read(self, table: MirroredTable, parts: Sequence[Bounds], seconds: float) -> list[Ahead] | None:
+    def read(self, table: MirroredTable, parts: Sequence[Bounds]) -> list[Ahead] | None:
         """Read parts in a snapshot; return up to where the lake has them now, ahead of the table's position.
 
         Args:
             table: the table.
             parts: the bounds of the parts.
-            seconds: how long the snapshot may wait for open transactions.
 
         Returns:
             None: the table was altered again meanwhile, and is to be read whole.
         """
-        with positioned_snapshot(self.ends.url, self.ends.slot, seconds) as (start, snapshot):
+        with positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot):
             with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 present = self.ends.selection.read(session, [table.name]).get(table.name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
@@ -59,12 +60,11 @@ class PartReader:
         key = list(table.key)
         gone = self._keys_within(table, bounds)
         for rows in _by_number(_rows_within(session, table, bounds), table.schema):
-            keys = rows.select(key)
-            gone = gone.join(keys, key, join_type="left anti")
-            self._write(table, keys, rows, moment)
-        nothing = table.schema.empty_table()
+            gone = gone.join(rows.select(key), key, join_type="left anti")
+            self._write(table, _as_changes(rows, "insert", moment))
         for start in range(0, len(gone), _ROWS_AT_ONCE):
-            self._write(table, gone.slice(start, _ROWS_AT_ONCE), nothing, moment)
+            keys = all_fitted(gone.slice(start, _ROWS_AT_ONCE).to_batches(), table.schema)
+            self._write(table, _as_changes(pa.Table.from_batches(keys), "delete", moment))
 
     def _keys_within(self, table: MirroredTable, bounds: Bounds) -> pa.Table:
         """Return the keys of the lake's present rows within bounds."""
@@ -81,11 +81,11 @@ class PartReader:
             schema,
         )
 
-    def _write(self, table: MirroredTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
-        """Make the rows with some keys `rows`, in one commit that leaves the table's position."""
+    def _write(self, table: MirroredTable, changes: pa.Table) -> None:
+        """Write changes, in one commit that leaves the table's position."""
         lake = opened(self.ends.lake, table.name)
         before = lake.version  # a commit may leave the object at its own version
-        table.rules.repair(lake, keys, rows, moment, known_position(lake))
+        table.rules.apply(self.ends.lake, lake, table.key, changes, known_position(lake))
         after = opened(self.ends.lake, table.name)
         # A commit that leaves the position, and fails, looks as if it had been made.
         if after.version == before or after.find_other_commit(before) is not None:
@@ -93,10 +93,21 @@ class PartReader:
 
 
 def _rows_within(session: RowSession, table: MirroredTable, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Yield the database's rows within bounds; the server leaves the other partitions out."""
+    """Return the database's rows within bounds; the server leaves the other partitions out."""
     names = {number: name for number, (name, _) in table.columns_by_number.items()}
-    with reading_rows(table.name):
-        yield from read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
+    return read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
+
+
+def _as_changes(rows: pa.Table, kind: str, moment: LoadMoment) -> pa.Table:
+    """Return rows as changes right before the first one that they do not show."""
+    values = {
+        "change_type": kind,
+        "commit_lsn": moment.start - 1,
+        "commit_seq": 0,
+        "commit_timestamp": moment.time,
+    }
+    fields = [field.with_name(PREFIX + field.name) for field in METADATA]
+    return with_fields(rows, fields, {PREFIX + name: value for name, value in values.items()})
 
 
 def _by_number(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

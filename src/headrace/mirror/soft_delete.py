@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.deletions import (
-    DELETED_AT,
     FIELDS,
     IS_DELETED,
     MARKS,
@@ -49,35 +48,21 @@ class SoftDeleteMode(CurrentMode):
         time = pa.scalar(moment.time, FIELDS[1].type)
         for batch in old:
             wanted = hashes(batch, key)
-            at = np.searchsorted(live, wanted)
-            is_live = (
-                np.append(live, np.uint64(0))[at] == wanted if len(live) else np.zeros(len(batch), np.bool_)
-            )
-            is_live &= at < len(live)
+            is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
             yield deleted(batch.filter(pa.array(~is_live)), time)
 
     def present(self, batch: pa.RecordBatch) -> pa.Array:
         """Tell which rows live."""
         return pc.invert(batch.column(IS_DELETED))
 
-    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(
+        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
         """Merge the last state of each key; where the table was emptied, write it with all others deleted."""
         found = row_deletions(rows, key, lambda keys, columns: look(table, key, keys, columns, self.present))
         if found.emptied is None:
-            table.merge(found.rows, key, found.position)
+            table.merge(found.rows, key, position)
             return
         shown = found.rows.filter(pc.invert(found.rows.column(MARKS))).drop_columns([MARKS])
         old = emptied_rows(table.rows(), key, found)
-        replace_rows(lake, table, shown.to_batches(), found.position, old)
-
-    def repair(
-        self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment, position: Position
-    ) -> None:
-        """Write the rows, and mark those that the database does not have."""
-        key = keys.column_names
-        fields = (*self.fields, pa.field(MARKS, pa.bool_()))
-        shown = with_fields(rows, fields, {IS_DELETED: False, MARKS: False})
-        gone = keys.join(rows.select(key), key, join_type="left anti")
-        gone = with_fields(gone, fields, {IS_DELETED: True, DELETED_AT: moment.time, MARKS: True})
-        marked = pa.concat_tables([shown, gone], promote_options="default")
-        table.merge(marked, key, position)
+        replace_rows(lake, table, shown.to_batches(), position, old)

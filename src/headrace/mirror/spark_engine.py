@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note, refused
-from headrace.mirror.delta_merge import Merge
+from headrace.mirror.delta_merge import Merge, quoted
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
@@ -74,10 +74,6 @@ class SparkEngine:
                 conf.set(name, value)
         for name, value in _SETTINGS.items():
             conf.set(name, value)
-
-    def quote(self, name: str) -> str:
-        """Quote a column's name."""
-        return _quoted(name)
 
     def merge(self, name: TableName, delta: DeltaTable, merge: Merge, position: Position) -> None:
         """Bring rows into a table, in one commit; a second one keeps the position.
@@ -133,7 +129,7 @@ class SparkEngine:
         self._session.conf.unset(_DELTA + "commitInfo.userMetadata")
         version = int(delta.version())
         try:
-            [done] = self._session.sql(f"OPTIMIZE delta.{_quoted(_path(delta))}").collect()
+            [done] = self._session.sql(f"OPTIMIZE delta.{quoted(_path(delta))}").collect()
         except (PySparkException, Py4JError) as error:
             raise _refusal(name, DeltaTable(delta.table_uri), version, error) from error
         return int(done.metrics.numFilesRemoved), int(done.metrics.numFilesAdded)
@@ -145,13 +141,13 @@ def _sql(delta: DeltaTable, merge: Merge) -> str:
         [(merge.is_deleted, "DELETE")] if merge.is_deleted is not None else []
     )
     for which, values in merge.updates:
-        updated = ", ".join(f"old.{_quoted(name)} = {value}" for name, value in values.items())
+        updated = ", ".join(f"old.{quoted(name)} = {value}" for name, value in values.items())
         matched.append((which, f"UPDATE SET {updated}"))
     parts = (
-        f"MERGE INTO delta.{_quoted(_path(delta))} AS old USING {_ROWS} AS new ON {merge.is_same}",
+        f"MERGE INTO delta.{quoted(_path(delta))} AS old USING {_ROWS} AS new ON {merge.is_same}",
         *(f"WHEN MATCHED{f' AND {which}' if which else ''} THEN {action}" for which, action in matched),
         f"WHEN NOT MATCHED AND {merge.is_inserted}",
-        f"THEN INSERT ({', '.join(map(_quoted, merge.inserted))})",
+        f"THEN INSERT ({', '.join(map(quoted, merge.inserted))})",
         f"VALUES ({', '.join(merge.inserted.values())})",
     )
     return " ".join(parts)
@@ -164,10 +160,6 @@ def _path(delta: DeltaTable) -> str:
         if uri.startswith(ours):
             return theirs + uri.removeprefix(ours)
     return uri
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _refusal(name: TableName, after: DeltaTable, version: int, error: Exception | None) -> HeadraceError:

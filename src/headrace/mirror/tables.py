@@ -29,6 +29,8 @@ from headrace.snapshot.reading import RowSelection
 
 LOCK_SECONDS = 3.0
 """So long a mirror waits for somebody's lock on a table: then that table waits, and it is said for whom."""
+SNAPSHOT_SECONDS = 30.0
+"""So long a load waits for open transactions, also while other tables stand: then its tables wait."""
 _NOTHING = Fingerprint()
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 

@@ -369,7 +369,7 @@ class _DatabaseRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them."""
-        with RowSession(self.url, snapshot=self.snapshot) as session, reading_rows(self.table.name):
+        with RowSession(self.url, snapshot=self.snapshot) as session:
             yield from read_rows(session, self.table, self.ranges)
 
 

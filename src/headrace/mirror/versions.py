@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX, replaced
 from headrace.mirror.keys import equal_keys
-from headrace.mirror.net_changes import Lookup, Position, completed, in_order
+from headrace.mirror.net_changes import Lookup, completed
 
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
     "_valid_from",
@@ -42,13 +42,11 @@ class RowVersions:
         rows: the versions that they began: the table's columns, then `FIELDS`.
         closings: of each key whose version from before they ended: the key, `_valid_to` and `_to_lsn`.
         emptied: the time and position (bytes) of the first TRUNCATE, which ended all other versions.
-        position: of the last change.
     """
 
     rows: pa.Table
     closings: pa.Table
     emptied: tuple[pa.Scalar, int] | None
-    position: Position
 
 
 def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersions:
@@ -57,11 +55,10 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     A version that its own transaction ended was in no commit, and is left out.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX`, in any order of positions.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
-    rows, position = in_order(rows)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     rows = completed(rows, key, own, look)
     kinds = rows.column(_TYPE)
@@ -95,7 +92,7 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     closings = closings.append_column(VALID_TO, time.take(pa.array(closing)))
     closings = closings.append_column(TO_LSN, pa.array(lsn[closing]))
     emptied = (time[first_truncation], int(lsn[first_truncation])) if len(truncations) else None
-    return RowVersions(made, closings, emptied, position)
+    return RowVersions(made, closings, emptied)
 
 
 def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Array) -> pa.RecordBatch:

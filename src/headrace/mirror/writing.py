@@ -26,6 +26,7 @@ from headrace.mirror.log_gaps import (
     former_names,
     truncated_partitions,
 )
+from headrace.mirror.net_changes import in_order, last_position
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
@@ -49,8 +50,6 @@ from headrace.reporter import Reporter
 
 _VISIBLE_WITHIN = 60.0
 _TRIES = 5
-PART_SECONDS = 15.0
-"""So long the reading of a part waits for open transactions."""
 
 Notes = dict[TableName, TablePosition]
 """What is noted of each table. Whoever changes a table changes it; it is written with the next positions."""
@@ -136,7 +135,7 @@ class LakeWriter:
         """Read parts of a table again; return False where it was altered again, and must be loaded."""
         self._report.info(f"reading a part of {table.name} again: {action.why}")
         try:
-            ahead = self._parts.read(table, action.bounds, PART_SECONDS)
+            ahead = self._parts.read(table, action.bounds)
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_WAIT:
                 raise
@@ -190,7 +189,7 @@ class LakeWriter:
                 # A partition that is emptied by itself is told by the log, its rows are not.
                 if not (is_told and self._read_emptied(table, notes, emptied)):
                     to_load.append(table.name)
-        loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
+        loaded = dict(self.loader.load(to_load)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):
@@ -256,4 +255,6 @@ class LakeWriter:
         typed = [typed_rows(table, part, former, self._report.warning) for part in new]
         rows = without_ahead(pa.concat_tables(typed), table, noted.ahead) if typed else ()
         if len(rows):
-            table.rules.apply(self._ends.lake, lake, table.key, rows)
+            # Partitions of a batch come in any order; positions alone say what came last.
+            rows = in_order(rows)
+            table.rules.apply(self._ends.lake, lake, table.key, rows, last_position(rows))

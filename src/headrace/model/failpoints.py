@@ -18,7 +18,7 @@ The commit points:
 - `known`: the state holds it, nothing is filled from there yet.
 - `released`: the slot that retained too much log is dropped, the state still holds its position.
 - `forgotten`: after a gap in the log the state holds no slot.
-- `mirror_unit`: a unit of a table's first load is read and noted; others, and the commit, may lack.
+- `mirror_unit`: a unit of a table's load is read; others, and the commit, may lack.
 - `mirror_commit`: a lake table's changes are ready, its commit is not sent.
 - `mirror_committed`: they are durable; other tables of the batch, and the positions, may lack.
 - `mirror_noted`: the positions of a mirror's tables are durable, not yet confirmed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,16 +16,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.lake import Lake, reaching
-from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
-from headrace.mirror.load_units import LoadedUnit, LoadUnit
-from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.partitions import with_partitions
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import Partition
-from headrace.model.names import CtidRange, TableName
-from headrace.snapshot import PlannedPart
-from headrace.snapshot.unchanged import SnapshotBounds
+from headrace.model.names import TableName
 from support.lake import FORMATS, lake_at, read_table
 from support.object_store import ObjectStore, object_store
 
@@ -107,21 +101,6 @@ def rows(lake: Lake) -> list[tuple[int, str]]:
         assert table is not None
         return sorted(pl.scan_iceberg(table.table).collect().rows())
     return sorted(read_table(lake.path(ITEMS), "delta").rows())
-
-
-def test_notes_of_a_load_are_kept_there(kind: Format, location: str) -> None:
-    lake = lake_at(location, kind)
-    [file] = lake.write(ITEMS, SCHEMA, [pa.RecordBatch.from_pydict({"id": [3], "name": ["c"]}, SCHEMA)])
-    ranges = (CtidRange(0, None, ITEMS, 16384),)
-    journal = LoadJournal(lake, TABLE, LoadSnapshot(100, SnapshotBounds(7, 9), {}))
-    unit = LoadUnit("", "", TABLE, SCHEMA, LoadMoment(100, dt.datetime.now(dt.UTC)), ranges)
-    journal.note(LoadedUnit(unit, (file,), is_taken=False))
-    parts = [PlannedPart(ranges, 1)]
-    [noted] = journal.find_units(parts, since=1)
-    assert (noted.start, noted.oldest, noted.ranges, noted.files) == (100, 7, ranges, (file,))
-    assert journal.find_units(parts, since=99) == []
-    journal.clear()
-    assert journal.find_units(parts, since=1) == []
 
 
 @pytest.mark.parametrize("kind", ["delta"], indirect=True)

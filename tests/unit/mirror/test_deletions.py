@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.deletions import DELETED_AT, FIELDS, IS_DELETED, MARKS, emptied_rows, row_deletions
 from headrace.mirror.modes import LoadMoment
+from headrace.mirror.net_changes import in_order
 from headrace.mirror.soft_delete import SoftDeleteMode
 
 _SCHEMA = pa.schema(
@@ -110,7 +111,7 @@ def merged(lake: State, changes: list[dict[str, Any]]) -> State:
     """What a lake's table is behind a batch of changes, in any order."""
     given = pa.Table.from_pylist(changes, _SCHEMA)
     given = given.take(pa.array(np.random.default_rng(1).permutation(len(given))))
-    found = row_deletions(given, ["id"], lambda *_: {})
+    found = row_deletions(in_order(given), ["id"], lambda *_: {})
     schema = pa.schema([*_SCHEMA][:2] + list(FIELDS))
     old = [
         {"id": key, "v": value, IS_DELETED: end is not None, DELETED_AT: end}

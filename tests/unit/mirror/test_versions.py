@@ -71,7 +71,7 @@ def test_versions_between_two_parts_of_a_transaction_are_left_out(
             )
         table = lake.open(TABLE)
         assert table is not None
-        mode.apply(lake, table, ["id"], pa.Table.from_pylist(rows, CHANGES))
+        mode.apply(lake, table, ["id"], pa.Table.from_pylist(rows, CHANGES), (100, sequence))
     table = lake.open(TABLE)
     assert table is not None
     stored = [row for batch in table.rows() for row in batch.to_pylist()]

@@ -115,11 +115,6 @@ class IcebergLake:
         """Return the folder of the data files of `table`, which may not be there yet."""
         return data_folder(table_of(self._change(table, schema)))
 
-    def form(self, table: TableName, schema: pa.Schema) -> str:
-        """Return the numbers and partitions that new files of `table` give its columns."""
-        metadata = self._change(table, schema).table_metadata
-        return f"{metadata.schema()} {metadata.spec()}"
-
     def commit(
         self,
         table: TableName,

@@ -186,7 +186,7 @@ class IcebergTable:
 
         self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
 
-    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
         """End current versions, and add others, in one commit.
 
         Raises:
@@ -203,7 +203,7 @@ class IcebergTable:
             yield closed(old.filter(is_ended), times, closings.column(TO_LSN).take(ends))
 
         begun = _one_batch(found.rows)
-        self._rewrite(closings, key, end, lambda: begun, found.position, only=IS_CURRENT)
+        self._rewrite(closings, key, end, lambda: begun, position, only=IS_CURRENT)
 
     def _rewrite(
         self,
