@@ -13,7 +13,6 @@ import typer
 from builder.markdown import cell, table
 from headrace.cli.app import app
 from headrace.cli.context import Group, examples_of
-from headrace.cli.json_keys import JSON_KEYS
 
 HEAD = """\
 # Commands
@@ -132,9 +131,8 @@ def _section(name: str, command: Any) -> str:
         parts.append(table(("argument", "meaning", "variable"), rows))
     if own:
         parts.append(table(_OPTION_HEAD, map(_option_row, own)))
-    prints = f"`--format json` prints {JSON_KEYS[name]}. " if name in JSON_KEYS else ""
     also = f"Also {_list(shared)}: [options of many commands](#options-of-many-commands). " if shared else ""
-    parts.append(f"{also}{prints}More: [{guide.partition('#')[0]}](../{guide}).\n")
+    parts.append(f"{also}More: [{guide.partition('#')[0]}](../{guide}).\n")
     return "\n".join(parts)
 
 
