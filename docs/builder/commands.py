@@ -19,7 +19,7 @@ HEAD = """\
 
 **For everyone at a terminal**: each command with its options, two examples and a guide.
 
-`headrace` alone says what to do next in this folder. Each command has `--help`.
+`headrace` alone says which command comes next in this folder. Each command has `--help`.
 Every option has an environment variable; an option on the command line wins.
 `headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
 commands and options.
