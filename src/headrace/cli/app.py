@@ -109,17 +109,17 @@ def run(
 
     # Before the first conversion by pyarrow, which would import pandas for it.
     leave_out_pandas()
-    from headrace.cli.run import run_deployment, run_options
+    from headrace.cli.run import run_deployment
 
-    options = run_options(
-        context, master, conf or [], on_gap=None if on_gap is None else on_gap.value, standby=standby
-    )
     run_deployment(
         context,
+        master,
+        conf or [],
         public_address=public_address,
         public_hosts=public_hosts,
         private_address=private_address,
-        options=options,
+        on_gap=None if on_gap is None else on_gap.value,
+        standby=standby,
     )
 
 
