@@ -13,14 +13,13 @@ import typer
 from builder.markdown import cell, table
 from headrace.cli.app import app
 from headrace.cli.context import Group, examples_of
-from headrace.cli.json_keys import JSON_KEYS
 
 HEAD = """\
 # Commands
 
 **For everyone at a terminal**: each command with its options, two examples and a guide.
 
-`headrace` alone says what to do next in this folder. Each command has `--help`.
+`headrace` alone says which command comes next in this folder. Each command has `--help`.
 Every option has an environment variable; an option on the command line wins.
 `headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
 commands and options.
@@ -132,9 +131,8 @@ def _section(name: str, command: Any) -> str:
         parts.append(table(("argument", "meaning", "variable"), rows))
     if own:
         parts.append(table(_OPTION_HEAD, map(_option_row, own)))
-    prints = f"`--format json` prints {JSON_KEYS[name]}. " if name in JSON_KEYS else ""
     also = f"Also {_list(shared)}: [options of many commands](#options-of-many-commands). " if shared else ""
-    parts.append(f"{also}{prints}More: [{guide.partition('#')[0]}](../{guide}).\n")
+    parts.append(f"{also}More: [{guide.partition('#')[0]}](../{guide}).\n")
     return "\n".join(parts)
 
 

@@ -13,7 +13,7 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.activity import ActivityReport
 from headrace.state import Counters
-from headrace.status import Event, IndexPhase, StatusBoard
+from headrace.status import IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.console.events import Happening
 from headrace.status.console.explanation import Explanation
@@ -82,7 +82,7 @@ def live(board: StatusBoard) -> None:
             ][number],
         )
     board.mark_following()
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     board.set_counts(Counters(changes=48_112_907, upserts=21_440_812, deletes=310_554, batches=902_114))
     board.set_positions(Positions(CURRENT - 240_000, CURRENT - 240_000, CURRENT))
     board.note(slot=SLOT)
@@ -116,7 +116,7 @@ def backfilling(board: StatusBoard) -> None:
         documents_per_second=8_740.0,
         seconds_left=652.0,
     )
-    board.apply_event(Event.BACKFILLING)
+    board.enter(Phase.BACKFILLING)
 
 
 def cluster_away(board: StatusBoard) -> None:
@@ -181,7 +181,7 @@ def waiting(board: StatusBoard) -> None:
 
 
 def standby(board: StatusBoard) -> None:
-    board.apply_event(Event.STANDING_BY)
+    board.enter(Phase.STANDBY)
     board.stand_by("host search-1, pid 4711, since 2026-11-22T06:00:00+00:00")
 
 
@@ -193,7 +193,7 @@ def hostile(board: StatusBoard) -> None:
     board.index(long, phase=IndexPhase.BACKFILLING, building=attack)
     board.index("\u202eright to left", phase=IndexPhase.LIVE)
     board.mark_following()
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     place = TableName(attack, long)
     board.note(
         tables=[

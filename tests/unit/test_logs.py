@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.log_fields import log_fields
 from headrace.logs import LogFormat, LogLevel, add_to_each_line, configure_logging
 from headrace.reporter import LoggingReporter
-from headrace.status import Event, StatusBoard
+from headrace.status import Phase, StatusBoard
 from headrace.status.board import Positions
 
 
@@ -67,13 +67,13 @@ def test_lines_that_belong_to_a_batch_name_it_and_its_position(output: io.String
 def test_a_failure_and_the_recovery_name_the_applied_position(output: io.StringIO) -> None:
     configure(LogFormat.JSON, output)
     board = StatusBoard(reporter=LoggingReporter(logging.getLogger("headrace.run")))
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     board.set_positions(Positions(confirmed=0x1, applied=0x16B3748, current=0x16B3748))
     now = [0.0]
     with Narrator(board, lambda: now[0], draw=False):
         board.record_error(HeadraceError(Kind.CONNECTION, "away"))
         assert until(lambda: "away" in output.getvalue(), 10)
-        board.apply_event(Event.RECOVERED)
+        board.recovered()
         assert until(lambda: "works again" in output.getvalue(), 10)
     away, recovered = lines(output)
     assert (away["code"], away["position"]) == ("HEADRACE_CONNECTION", "0/16B3748")

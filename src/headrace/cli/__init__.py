@@ -8,15 +8,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextvars import ContextVar
 from typing import NoReturn
 
 from headrace.errors import HeadraceError, Kind, without_values
 
-__all__ = ["errors_as_json", "main"]
-
-errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
-"""Whether errors are printed as JSON; set by the option `--format` of the command that runs."""
+__all__ = ["main"]
 
 _INTERRUPTED = 130
 _EXTRAS = {
@@ -35,11 +31,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run one command; exit with 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
     # Before typer reads a word: also an error about words that are no command has the format that was asked
     # for.
-    errors_as_json.set(_asks_for_json(sys.argv[1:] if arguments is None else arguments))
+    as_json = _asks_for_json(sys.argv[1:] if arguments is None else arguments)
     try:
         _run(arguments)
     except HeadraceError as error:
-        _fail(error)
+        _fail(error, as_json=as_json)
     except KeyboardInterrupt:
         _interrupted()
         sys.exit(_INTERRUPTED)
@@ -51,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as bug:  # a bug is reported in one line too
         failure = _unexpected(bug)
         logging.getLogger(__name__).debug("where it happened", exc_info=bug)
-        _fail(failure)
+        _fail(failure, as_json=as_json)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
@@ -85,7 +81,7 @@ def _run(arguments: list[str] | None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(error: HeadraceError) -> NoReturn:
+def _fail(error: HeadraceError, *, as_json: bool) -> NoReturn:
     from headrace import logs  # noqa: PLC0415 - `import headrace.cli` stays light
     from headrace.cli import terminal  # noqa: PLC0415 - it too
 
@@ -93,7 +89,7 @@ def _fail(error: HeadraceError) -> NoReturn:
     if logs.logs_as_json.get():
         fields = {"code": error.code, "remedy": error.remedy}
         logging.getLogger("headrace.run").error("%s", error.cause, extra=fields)
-    elif errors_as_json.get():
+    elif as_json:
         sys.stderr.write(json.dumps({"error": terminal.error_data(error)}, ensure_ascii=False) + "\n")
     else:
         terminal.fail(error)

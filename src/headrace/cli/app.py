@@ -109,17 +109,17 @@ def run(
 
     # Before the first conversion by pyarrow, which would import pandas for it.
     leave_out_pandas()
-    from headrace.cli.run import run_deployment, run_options
+    from headrace.cli.run import run_deployment
 
-    options = run_options(
-        context, master, conf or [], on_gap=None if on_gap is None else on_gap.value, standby=standby
-    )
     run_deployment(
         context,
+        master,
+        conf or [],
         public_address=public_address,
         public_hosts=public_hosts,
         private_address=private_address,
-        options=options,
+        on_gap=None if on_gap is None else on_gap.value,
+        standby=standby,
     )
 
 
@@ -144,6 +144,10 @@ def mirror(
 
     `mirror check` says what that would do, and what keeps it from starting. `mirror verify` compares the
     lake with the database, also while the mirror runs.
+
+    With --format json it prints, check: `tables` (each `table`, `mode`, `size` and more), `publication` and
+    `slot` that will be made, `waiting`, `left_out`. verify: a list of `table`, `rows`, `right`, `missing`,
+    `surplus`, `different`, `changing`, `undecided`, `repaired`, `waits_for`, `compared`.
 
     Examples:
       headrace mirror
@@ -180,6 +184,9 @@ def check(context: CommandContext, offline: Offline = False) -> int:
 
     It reports all that keeps a run from starting, and what the log must carry, and carries, of each table.
 
+    With --format json it prints `ok`, `ready`, `run`, `findings` (each `level`, `code`, `text`, `file`,
+    `line`, `column`, `remedy`, `sql`), `setup` (SQL), `coverage`.
+
     Examples:
       headrace check
       headrace check --offline --format json
@@ -194,6 +201,8 @@ def check(context: CommandContext, offline: Offline = False) -> int:
 )
 def setup(context: CommandContext) -> bool:
     """Show the SQL that the database needs, with its locks, cost and undo; run it after a question.
+
+    With --format json it prints `sql`, `warnings`, `done` (false: nothing was changed).
 
     Examples:
       headrace setup
@@ -214,6 +223,9 @@ def teardown(
 
     The state in the cluster is deleted too; readers keep what is served.
 
+    With --format json it prints `sql`, `warnings`, `aliases` (whose indexes are deleted), `done` (false:
+    nothing was changed).
+
     Examples:
       headrace teardown
       headrace teardown --indexes --yes
@@ -233,8 +245,9 @@ def status(
 ) -> bool:
     """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready.
 
-    It asks the run's public address, which the run notes in the cluster. With --format json it prints /status
-    as it is.
+    It asks the run's public address, which the run notes in the cluster.
+
+    With --format json it prints what /status answers; see monitoring.md.
 
     Examples:
       headrace status
@@ -248,6 +261,9 @@ def status(
 @command("Show how far the slot is behind the server.", Group.LOOK, "config", "slot")
 def lag(context: CommandContext) -> None:
     """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot.
+
+    With --format json it prints `slot`, `bytes`, `seconds`, `retained_bytes`, `confirmed`, `current`,
+    `wal_status`, `safe_bytes`, `reader`.
 
     Examples:
       headrace lag
@@ -274,6 +290,10 @@ def slots(
 
     `slots drop NAME` asks first, and drops no slot that somebody reads. A deployment file is not needed.
 
+    With --format json it prints, list: a list of `slot`, `ours`, `plugin`, `temporary`, `failover`, `reader`,
+    `bytes`, `seconds`, `retained_bytes`, `safe_bytes`, `wal_status`, `lost`, `confirmed`, `current`. drop:
+    `slot`, `retained_bytes`, `done`.
+
     Examples:
       headrace slots
       headrace slots drop old_slot --yes
@@ -299,6 +319,10 @@ def schema(
     """Show an index's mapping, SQL and routes. Or print types of documents, or schema files' JSON Schema.
 
     A route says how a changed row of a table leads to documents.
+
+    With --format json it prints, show: `index`, `table`, `primary_key`, `hash`, `tables`, `mapping`, `keys`,
+    `more_keys`, `range`, `routes` (each `table`, `field`, `columns`, `statement`), `old_rows`. json: a JSON
+    Schema. types: a module, as text.
 
     Examples:
       headrace schema show users
@@ -329,6 +353,9 @@ def preview(
 
     All documents are of one moment. It fails where no live row has one of the ids.
 
+    With --format json it prints the documents, one a line. With --cost: `index`, `documents`, `fields` (each
+    `path`, `type`, `indexed_as`, `bytes`, `share`, `processed`, `nested`, `most_nested`) and totals.
+
     Examples:
       headrace preview users --id 42
       headrace preview users --cost
@@ -349,6 +376,8 @@ def explain(
     """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
 
     It fails where the index does not show what the database says.
+
+    With --format json it prints `verdict`, `right`, `facts` (each `name`, `value`), `remedy`.
 
     Examples:
       headrace explain users 42
@@ -372,6 +401,9 @@ def verify(
 ) -> bool:
     """Compare an index with the database while the pipeline runs; fail where documents differ.
 
+    With --format json it prints `index`, `alias`, `sink`, `generation`, `applied`, `right`, `documents`, and
+    for each kind of difference `count` and `first`.
+
     Examples:
       headrace verify users --sample 5
       headrace verify users --repair
@@ -388,6 +420,9 @@ def indexes(context: CommandContext) -> None:
 
     A generation is served, building, kept, frozen, failed, gone or orphaned.
 
+    With --format json it prints a list of generations: `index`, `generation`, `state`, `documents`, `bytes`,
+    `created`, `hash`, `reason`, `ordered`.
+
     Examples:
       headrace indexes
       headrace indexes --format json
@@ -402,6 +437,9 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
 
     Where no pipeline runs, the next start begins with it.
+
+    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
+    `index`, `state` (open or done), `result`.
 
     Examples:
       headrace reindex users
@@ -422,6 +460,9 @@ def reload(
 
     Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
 
+    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
+    `index`, `state` (open or done), `result`.
+
     Examples:
       headrace reload
       headrace reload --wait 120
@@ -434,6 +475,9 @@ def reload(
 @command("Serve the previous generation of an index.", Group.CHANGE, "config", "slot", *CONTROL)
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes.
+
+    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
+    `index`, `state` (open or done), `result`.
 
     Examples:
       headrace rollback users
@@ -449,6 +493,9 @@ def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> Non
 def pause(context: CommandContext) -> None:
     """Plan no further batch until `headrace resume`, or the next start; the slot retains the log.
 
+    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
+    `index`, `state` (open or done), `result`.
+
     Examples:
       headrace pause
       headrace pause --control-url http://127.0.0.1:8081
@@ -462,6 +509,9 @@ def pause(context: CommandContext) -> None:
 @command("Continue a paused pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
 def resume(context: CommandContext) -> None:
     """Plan batches again after `headrace pause`.
+
+    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
+    `index`, `state` (open or done), `result`.
 
     Examples:
       headrace resume
@@ -480,6 +530,9 @@ def log_level(
 ) -> None:
     """Change from which level on a running pipeline logs, until it ends.
 
+    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
+    `index`, `state` (open or done), `result`.
+
     Examples:
       headrace log-level debug
       headrace log-level info --config shop.toml
@@ -495,6 +548,9 @@ def orders(context: CommandContext) -> None:
     """List the last orders of the deployment: who asked for what, when, and what came of it.
 
     The last hundred are kept, whichever way they came: a command, the private address, SIGHUP or Python.
+
+    With --format json it prints a list of `id`, `kind`, `index`, `sink`, `options`, `by`, `client`,
+    `asked_at`, `state`, `run`, `ended_at`, `text`, `result`, `error`.
 
     Examples:
       headrace orders
@@ -517,6 +573,8 @@ def wait(
 ) -> None:
     """Wait until everything that is committed is in the documents; fail after the timeout.
 
+    With --format json it prints `lsn`, `searchable`, `seconds`.
+
     Examples:
       headrace wait
       headrace wait --lsn 16/B374D848 --searchable --timeout 10
@@ -536,6 +594,9 @@ def quarantine(
     """List the documents in quarantine, rebuild them (retry), or delete their entries (drop).
 
     These are the documents that the cluster refused; `drop` asks first.
+
+    With --format json it prints, list: a list of `index`, `id`, `reason`, `position`, `at`, `generation`.
+    retry: `found`, `left` (such a list). drop: `entries` (such a list), `done`.
 
     Examples:
       headrace quarantine
@@ -565,6 +626,9 @@ def adopt(
 
     With --upgraded: let the deployment go on with a server that pg_upgrade has made of the one before.
 
+    With --format json it prints `name`, `index`, `before` (a list of indexes), `done`, `undo` (the body of a
+    POST to /_aliases, or null); with --upgraded `system`, `position`, `done`.
+
     Examples:
       headrace adopt users --name people --delete-index
       headrace adopt --upgraded
@@ -590,6 +654,8 @@ def init(
 
     Also writes a JSON Schema for editors. It adds an index to an existing headrace.toml. It overwrites
     nothing and writes no password.
+
+    With --format json it prints `written` (files), `next` (commands).
 
     Examples:
       headrace init postgresql://me@db/shop --table users
@@ -620,6 +686,8 @@ def design(
     The page also shows the YAML, a real document and warnings. Existing files keep their comments. It
     listens on 127.0.0.1 alone, until Ctrl-C; the address holds a token.
 
+    With --format json it prints `url`, once the page is served.
+
     Examples:
       headrace design
       headrace design postgresql://me@db/shop --folder deploy --no-browser
@@ -645,6 +713,9 @@ def convert(
     """Write headrace.toml and schema files from PGSync's; list what differs, and what is left to do.
 
     Writes no password.
+
+    With --format json it prints `written` (files), `notes` (each `file`, `line`, `text`, `remedy`,
+    `is_open`), `general`, `next` (for each deployment file its commands).
 
     Examples:
       headrace convert pgsync schema.json postgresql://me@db/shop --sink http://search:9200

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from headrace.cli import errors_as_json
 from headrace.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class GroupedCommands(typer.core.TyperGroup):
 app = typer.Typer(
     name="headrace",
     help="PostgreSQL's changes in Spark, and search documents that are always right.\n\n"
-    "`headrace` alone says what to do next in this folder.",
+    "`headrace` alone says which command comes next in this folder.",
     cls=GroupedCommands,
     rich_markup_mode=None,
     # typer would print the local variables of each frame, and passwords are among them.
@@ -164,12 +163,6 @@ class CommandContext:
         return client
 
 
-def _set_error_format(chosen: Format) -> Format:
-    """Report errors in the same format as the output."""
-    errors_as_json.set(chosen is Format.JSON)
-    return chosen
-
-
 _SHARED: Mapping[str, tuple[Any, Any]] = {
     "config": (
         Annotated[Path, typer.Option("--config", "-c", help="the deployment file")],
@@ -179,10 +172,7 @@ _SHARED: Mapping[str, tuple[Any, Any]] = {
     "publication": (Annotated[str | None, typer.Option(help="the publication (else the file's)")], None),
     "yes": (Annotated[bool, typer.Option("--yes", "-y", help="ask no questions")], False),
     "format": (
-        Annotated[
-            Format,
-            typer.Option(callback=_set_error_format, help="print data and errors for people, or as JSON"),
-        ],
+        Annotated[Format, typer.Option(help="print data and errors for people, or as JSON")],
         Format.HUMAN,
     ),
     "log_level": (Annotated[LogLevel, typer.Option(help="log messages from this level on")], LogLevel.INFO),

@@ -22,43 +22,25 @@ from headrace.spark.settings import chosen_master, given_settings
 _LOGGER = "headrace.run"
 
 
-def run_options(
+def run_deployment(
     context: CommandContext,
     master: str | None,
     conf: Sequence[str],
     *,
-    on_gap: OnGap | None,
-    standby: bool = False,
-) -> RunOptions:
-    """Combine the options of the command with Spark's own configuration file.
-
-    Raises:
-        HeadraceError: USAGE, CONFIG.
-    """
-    settings = given_settings(conf, context.environ)
-    return RunOptions(
-        chosen_master(master, conf, settings),
-        context.log_level,
-        context.log_format,
-        settings,
-        on_gap,
-        standby=standby,
-    )
-
-
-def run_deployment(
-    context: CommandContext,
-    *,
     public_address: str | None,
     public_hosts: str,
     private_address: str | None,
-    options: RunOptions,
+    on_gap: OnGap | None,
+    standby: bool,
 ) -> None:
     """Run a deployment until a signal stops it.
 
     Raises:
-        HeadraceError: the error that ended the run.
+        HeadraceError: USAGE, CONFIG; the error that ended the run.
     """
+    settings = given_settings(conf, context.environ)
+    chosen = chosen_master(master, conf, settings)
+    options = RunOptions(chosen, context.log_level, context.log_format, settings, on_gap, standby=standby)
     project = context.open_project()
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:

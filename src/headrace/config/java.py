@@ -7,7 +7,6 @@ gets a wrapper that drops the request; Spark runs without that module.
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
 import os
@@ -143,16 +142,24 @@ exec {shlex.quote(str(java))} "$@"
 
 
 def wrap(home: Path, cache: Path) -> Path:
-    """Return a folder like `home` whose `bin/java` is the wrapper script; created once and kept in `cache`.
+    """Return a folder whose `bin/java` is the wrapper script of `home`'s; made once and kept in `cache`.
+
+    Spark's scripts and its launcher ask JAVA_HOME for nothing else.
 
     Raises:
         HeadraceError: DISK.
     """
     script = wrapper_script(home / "bin" / "java")
     folder = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    if not (folder / "bin" / "java").is_file():
+    wrapper = folder / "bin" / "java"
+    if not wrapper.is_file():
         try:
-            _write_wrapper(home, folder, script)
+            wrapper.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as new:
+                new.write(script)
+            Path(new.name).chmod(0o755)
+            # Complete or not there: two commands may make it at once, and one may be killed.
+            Path(new.name).replace(wrapper)
         except OSError as error:
             raise HeadraceError(
                 Kind.DISK,
@@ -160,21 +167,3 @@ def wrap(home: Path, cache: Path) -> Path:
                 "Set XDG_CACHE_HOME to a folder that can be written to.",
             ) from error
     return folder
-
-
-def _write_wrapper(home: Path, folder: Path, script: str) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-    try:
-        (new / "bin").mkdir()
-        for entry in [*home.iterdir(), *(home / "bin").iterdir()]:
-            if entry.name not in ("bin", "java"):
-                (new / entry.relative_to(home)).symlink_to(entry)
-        (new / "bin" / "java").write_text(script)
-        (new / "bin" / "java").chmod(0o755)
-        # Complete or not there: two commands may make it at once, and one may be killed.
-        new.rename(folder)
-    except OSError as error:
-        shutil.rmtree(new, ignore_errors=True)
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # then another process was faster
-            raise

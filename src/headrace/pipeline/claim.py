@@ -24,7 +24,7 @@ from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.state import StateStore
 from headrace.state.lease import Lease, LeaseHolder, read_slot_lease
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Event
+from headrace.status.phases import Phase
 
 _SINK_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
@@ -75,11 +75,11 @@ class Claim:
         Raises:
             HeadraceError: an error that does not pass.
         """
-        self.board.apply_event(Event.STANDING_BY)
+        self.board.enter(Phase.STANDBY)
         try:
             while not self.stopping.wait(_LOOK_SECONDS):
                 if self._may_start_now():
-                    self.board.apply_event(Event.TAKING_OVER)
+                    self.board.enter(Phase.STARTING)
                     self._read_again()
                     self.lease.choose(self.project.specs)
                     return True
@@ -129,7 +129,7 @@ class Claim:
             self.board.record_error(error)
             self._disconnect()
             return False
-        self.board.apply_event(Event.RECOVERED)
+        self.board.recovered()
         return may_start
 
     def _may_start(self) -> bool:

@@ -11,7 +11,6 @@ import time
 from headrace.errors import HeadraceError, Kind, Patience
 from headrace.postgres.slot import ExportedSlot, create_slot
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Event
 
 _FIRST_WAIT_SECONDS = 15.0
 _WAIT_SECONDS = 600.0
@@ -43,7 +42,7 @@ def wait_for_slot(
             if error.kind is Kind.SERVER_FAULT:
                 time.sleep(_FAULT_SECONDS)
         else:
-            board.apply_event(Event.RECOVERED)
+            board.recovered()
             return slot
         seconds = _WAIT_SECONDS
 

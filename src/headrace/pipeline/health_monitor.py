@@ -26,7 +26,7 @@ from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
 from headrace.status.board import Positions, StatusBoard
-from headrace.status.phases import Event, Phase
+from headrace.status.phases import Phase
 
 _SECONDS = 1.0
 _REQUEST_SECONDS = 0.5
@@ -233,7 +233,7 @@ class HealthMonitor:
             self._show_failure(waiting)
             return
         self._shown = None
-        self.board.apply_event(Event.RECOVERED)
+        self.board.recovered()
 
     def _held_back(self, now: float) -> HeadraceError | None:
         """Return an error where the server sends nothing because a standby must have the changes first."""

@@ -50,7 +50,7 @@ from headrace.spark.session import LocalSpark, given_spark, local_spark
 from headrace.state import Counters, DeferredKeys, StateStore
 from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Event
+from headrace.status.phases import Phase
 from headrace.status.traces import Traces
 
 _ROUND_SECONDS = 0.25
@@ -168,7 +168,7 @@ class PipelineRun:
                 pass
         if end.error is not None:
             raise end.error
-        self._board.apply_event(Event.STOPPED)
+        self._board.enter(Phase.STOPPED)
         # Who has lost the lock may have lost the slot, too: its position is not to be moved from here.
         if not claimed.lock.was_lost():
             confirm_applied(self._project, self._endpoints, self._board)

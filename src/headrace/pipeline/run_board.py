@@ -15,7 +15,7 @@ from headrace.pipeline.project import Project
 from headrace.state import GenerationState, PipelineState, Unit
 from headrace.state.pipeline_state import served_of
 from headrace.status.board import IndexPhase, StatusBoard, UnitPhase, UnitStatus
-from headrace.status.phases import Event
+from headrace.status.phases import Phase
 
 _LOG = logging.getLogger(__name__)
 
@@ -141,13 +141,13 @@ class RunBoard:
             return
         is_filling = any(generation.backfilling for generation in state.in_sink("").generations)
         if is_filling:
-            self.board.apply_event(Event.BACKFILLING)
+            self.board.enter(Phase.BACKFILLING)
         if not has_begun:
             return
         self.board.mark_following()
         if is_filling:
             return
-        self.board.apply_event(Event.FOLLOWING)
+        self.board.enter(Phase.LIVE)
         primary = [status for unit, status in statuses.items() if not unit.sink]
         if all(status.serves for status in primary):
             self.on_live()

@@ -1,7 +1,7 @@
 """Show an operator the state, metrics and health of a run."""
 
 from headrace.status.board import IndexPhase, StatusBoard
-from headrace.status.phases import Event, Phase
+from headrace.status.phases import Phase
 from headrace.status.server import StatusServer
 
-__all__ = ["Event", "IndexPhase", "Phase", "StatusBoard", "StatusServer"]
+__all__ = ["IndexPhase", "Phase", "StatusBoard", "StatusServer"]

@@ -20,7 +20,7 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter
 from headrace.state import Counters
-from headrace.status.phases import Event, Phase, State
+from headrace.status.phases import Phase
 from headrace.status.progress import LagSamples, bytes_behind
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
 from headrace.status.stages import NO_STAGES, Stages
@@ -260,7 +260,8 @@ class StatusBoard:
         # As it was noted; `view` adds what follows from it.
         self._known = View(started=wall(), secondary={name: SecondaryStatus() for name in secondary})
         self._indexes = {name: IndexStatus(name) for name in indexes}
-        self._state = State()
+        self._phase = Phase.STARTING
+        self._is_degraded = False
         self._samples = LagSamples()
         self._warnings: dict[WarningOf, str | None] = dict.fromkeys(get_args(WarningOf))
         self._accepted: tuple[str, ...] = ()
@@ -270,10 +271,16 @@ class StatusBoard:
 
     # Methods that the pipeline calls.
 
-    def apply_event(self, event: Event) -> None:
-        """Move the phase to the one that `event` leads to."""
+    def enter(self, phase: Phase) -> None:
+        """Note what the run does from now on: what failed before works again. A run that stopped stays so."""
         with self._lock:
-            self._state = self._state.after(event)
+            if self._phase is not Phase.STOPPED:
+                self._phase, self._is_degraded = phase, False
+
+    def recovered(self) -> None:
+        """Note that what failed has succeeded: the run is in the phase that the failure interrupted."""
+        with self._lock:
+            self._is_degraded = False
 
     def note(self, **facts: Any) -> None:
         """Change fields of the `View` that follow from nothing else: units, slot, tables, stages."""
@@ -289,20 +296,20 @@ class StatusBoard:
         self._follows = True
 
     def record_error(self, error: HeadraceError) -> None:
-        """Note `error`; a retryable one makes the run degraded until `Event.RECOVERED`."""
+        """Note `error`; a retryable one makes the run degraded until it has recovered."""
         with self._lock:
             errors = _counted(self._known.errors, error.code)
             last = LastError(error, self._wall())
             self._known = replace(self._known, errors=errors, last_error=last)
             if error.retry is Retry.BACK_OFF:
-                self._state = self._state.after(Event.FAILED)
+                self._is_degraded = True
 
     def ended(self, error: HeadraceError) -> None:
         """Note that `error` has ended the run."""
         self.record_error(error)
         with self._lock:
             self._ended_by = self._known.last_error
-            self._state = self._state.after(Event.STOPPED)
+            self._phase = Phase.STOPPED
 
     def index(self, name: str, *, sink: str = "", **changes: Any) -> None:
         """Change fields of an index's `IndexStatus`, perhaps in a secondary sink; an unknown one is added."""
@@ -418,17 +425,18 @@ class StatusBoard:
             known, positions = self._known, self._known.positions
             # A writer that waits reports no error to the run, which works on a batch: the board shows it all
             # the same.
-            state = self._state if waiting is None else self._state.after(Event.FAILED)
+            is_degraded = self._is_degraded or waiting is not None
+            phase = Phase.DEGRADED if is_degraded and self._phase is not Phase.STOPPED else self._phase
             return replace(
                 known,
-                phase=state.phase,
-                unready=self._why_unready(state.phase, waiting, stalled),
+                phase=phase,
+                unready=self._why_unready(phase, waiting, stalled),
                 indexes=tuple(self._indexes.values()),
                 lag_bytes=bytes_behind(positions.confirmed, positions.current),
                 lag_seconds=self._samples.seconds_behind(positions.confirmed, self._clock()),
                 warnings=self._shown_warnings(),
                 sinks=sinks,
-                failure=self._failure(state.phase, waiting),
+                failure=self._failure(phase, waiting),
                 stalled=stalled,
             )
 

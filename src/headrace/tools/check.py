@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from headrace.config.deployment import OnGap
-from headrace.errors import HeadraceError, Kind, LocatedError, Retry
+from headrace.errors import HeadraceError, Kind, LocatedError, Place, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
@@ -40,105 +40,69 @@ _INDEXES_AT_ONCE = 4
 # A finding's remedy ends with the statement that mends it; programs get that apart.
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
 _NUMBER_WIDTH = 5
-_DATA = ("level", "code", "text", "file", "line", "column", "remedy")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem.
+    """An error, and what it means for a run.
 
     Attributes:
         level: how serious it is.
-        code: the error code.
-        exit_code: the exit code of an error.
-        text: what is wrong, without the place and the remedy.
-        remedy: what the operator can do.
-        sql: statements that solve the problem.
-        file: the path of the file, relative to the working directory where it is below it.
-        line: the line from 1; None where it is unknown.
-        column: the column from 1; None where it is unknown.
-        excerpt: that line of a schema file; a line of the deployment file may hold a password.
+        sql: statements that solve the problem, where its remedy does not say them.
     """
 
     level: Level
-    code: str
-    exit_code: int
-    text: str
-    remedy: str = ""
-    sql: tuple[str, ...] = ()
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-    excerpt: str = ""
+    error: HeadraceError
+    sql: Sequence[str] = ()
+
+    @property
+    def place(self) -> Place | None:
+        """Its place in a file; the path is relative to the working directory where it is below it."""
+        if not isinstance(self.error, LocatedError):
+            return None
+        place, here = self.error.place, Path.cwd()
+        return replace(place, file=place.file.relative_to(here)) if place.file.is_relative_to(here) else place
+
+    @property
+    def text(self) -> str:
+        """What is wrong, without the place and the remedy."""
+        return self.error.problem if isinstance(self.error, LocatedError) else self.error.full_cause
 
     @property
     def sentence(self) -> str:
         """The problem in one line, without the excerpt."""
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        text = f"[{self.code}] {f'{place}: ' if place else ''}{self.text}"
-        return f"{text}. {self.remedy}" if self.remedy else text
+        where = "" if self.place is None else f"{self.place}: "
+        text = f"[{self.error.code}] {where}{self.text}"
+        return f"{text}. {self.error.remedy}" if self.error.remedy else text
 
     def shown(self) -> str:
-        """Return the excerpt with its line number and a caret under the column; empty where there is none."""
-        if self.line is None or not self.excerpt.strip():
+        """Return the line of a schema file with its number and a caret under the column; else nothing."""
+        place = self.place
+        if place is None or not place.text.strip():
             return ""
-        line = self.excerpt.expandtabs(1)
-        marked = f"\n{'':>{_NUMBER_WIDTH}} │ {' ' * (self.column - 1)}^" if self.column is not None else ""
-        return f"{self.line:>{_NUMBER_WIDTH}} │ {line}{marked}"
+        line = place.text.expandtabs(1)
+        marked = f"\n{'':>{_NUMBER_WIDTH}} │ {' ' * (place.column - 1)}^" if place.column is not None else ""
+        return f"{place.line:>{_NUMBER_WIDTH}} │ {line}{marked}"
 
     def as_data(self) -> dict[str, object]:
         """Return the problem as JSON data; every key is always present."""
-        return {name: getattr(self, name) for name in _DATA} | {"sql": list(self.sql)}
-
-
-def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:
-    """Build a problem from `error`, with its place in a file where it has one."""
-    base = Problem(
-        level,
-        error.code,
-        error.exit_code,
-        error.full_cause,
-        error.remedy,
-        tuple(sql) or _statements(error.remedy),
-    )
-    if not isinstance(error, LocatedError):
-        return base
-    place = error.place
-    return replace(
-        base,
-        text=error.problem,
-        file=_display_path(place.file),
-        line=place.line,
-        column=place.column,
-        excerpt="" if error.kind is Kind.CONFIG else place.text or _line(place.file, place.line),
-    )
+        place, remedy = self.place, self.error.remedy
+        match = _RUN.search(remedy)
+        return {
+            "level": self.level,
+            "code": self.error.code,
+            "text": self.text,
+            "file": place and str(place.file),
+            "line": place and place.line,
+            "column": place and place.column,
+            "remedy": remedy,
+            "sql": list(self.sql) or ([f"{match['sql']};"] if match is not None else []),
+        }
 
 
 def warning(kind: Kind, text: str) -> Problem:
     """Build a warning without a place."""
-    return problem("warning", HeadraceError(kind, text))
-
-
-def _statements(remedy: str) -> tuple[str, ...]:
-    match = _RUN.search(remedy)
-    return () if match is None else (f"{match['sql']};",)
-
-
-def _display_path(file: Path) -> str:
-    working_directory = Path.cwd()
-    return (
-        str(file.relative_to(working_directory))
-        if file.is_absolute() and file.is_relative_to(working_directory)
-        else str(file)
-    )
-
-
-def _line(file: Path, number: int) -> str:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return lines[number - 1] if 0 < number <= len(lines) else ""
+    return Problem("warning", HeadraceError(kind, text))
 
 
 @dataclass
@@ -161,11 +125,11 @@ class CheckReport:
 
     def add(self, errors: Iterable[HeadraceError]) -> None:
         """Add errors that keep a run from starting."""
-        self.problems += [problem("error", error) for error in errors]
+        self.problems += [Problem("error", error) for error in errors]
 
     def add_outstanding(self, errors: Iterable[HeadraceError]) -> None:
         """Add errors that keep a run from starting until `headrace setup` has been run."""
-        self.problems += [problem("setup", error) for error in errors]
+        self.problems += [Problem("setup", error) for error in errors]
 
     def of(self, level: Level) -> list[Problem]:
         """Return the problems of one level, in the order in which they were found."""
@@ -174,7 +138,7 @@ class CheckReport:
     @property
     def exit_code(self) -> int:
         """The exit code: 0 where there is no error."""
-        return max((entry.exit_code for entry in self.of("error")), default=0)
+        return max((entry.error.exit_code for entry in self.of("error")), default=0)
 
 
 def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: OnGap | None = None) -> None:
@@ -203,7 +167,7 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         _check_primary(project, endpoints, inspection, report, reseeds=report.on_gap == "reseed")
     if costs is not None:
         try:
-            report.problems += [problem("warning", error) for error in costs.result()]
+            report.problems += [Problem("warning", error) for error in costs.result()]
         except HeadraceError as error:
             report.add(error_list(error))
     for target in project.secondary.values():
@@ -229,7 +193,7 @@ def _fits(inspection: Inspection) -> bool:
 
 def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:
     """Report what was found in the database and, with `plans`, what a set-up does there."""
-    found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
+    found = (Problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
     # As they stand in the files: who mends them goes from top to bottom.
     report.problems += sorted(found, key=_place)
     report.add(inspection.other_problems)
@@ -278,11 +242,12 @@ def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
         return
     remedy = "The next `headrace run` rebuilds everything; readers keep what is served until then."
     known = HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)
-    report.problems.append(problem("warning", known))
+    report.problems.append(Problem("warning", known))
 
 
 def _place(entry: Problem) -> tuple[str, int, int]:
-    return entry.file or "", entry.line or 0, entry.column or 0
+    place = entry.place
+    return ("", 0, 0) if place is None else (str(place.file), place.line, place.column or 0)
 
 
 def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints, report: CheckReport) -> None:

@@ -28,7 +28,8 @@ class FieldCost:
         type: its type in the mapping; `disabled` where the mapping has `enabled: false`.
         indexed_as: the ways in which its values are indexed, the type and `.name` for each subfield; empty
             where it only holds other fields, or is not indexed.
-        bytes: of JSON in a document on average, with its key and everything that is in it.
+        bytes: of JSON without white space in a document on average, with its key and everything that is in
+            it.
         share: of all bytes, from 0 to 1.
         processed: the bytes in a document on average that the cluster keeps and indexes: `bytes`, and each
             value once more for each way in which it is indexed.
@@ -55,7 +56,7 @@ class IndexCost:
         documents: how many documents were looked at; 0: there is none, and nothing else is known.
         cut_short: whether bytes or time ended the sample early.
         unreadable: further documents of the sample that their rows make unreadable.
-        bytes: of JSON in a document on average.
+        bytes: of JSON without white space in a document on average.
         most_bytes: of the largest document.
         lucene_documents: for a document on average: itself and its nested ones.
         most_lucene_documents: of the document that has most.
@@ -107,16 +108,14 @@ def measure_cost(project: Project, index: str, limits: SampleLimits | None = Non
 def cost_of(spec: IndexSpec, options: IndexOptions, sample: DocumentSample) -> IndexCost:
     """Compute what an index with these options pays, from a sample of its documents."""
     mapped = list(_mapped_fields(mapping(spec, options)["mappings"]["properties"]))
-    by_field: dict[str, list[FieldSize]] = {field.path: [] for field in mapped}
-    measured = [field_sizes(body, by_field.keys()) for body in sample.bodies]
-    for document in measured:
-        for path, found in document.items():
-            by_field[path].append(found)
+    measured = [field_sizes(body) for body in sample.bodies]
+    by_field = {field.path: [sizes[field.path] for sizes in measured] for field in mapped}
     indexed = {field.path: _indexed_bytes(field, by_field[field.path]) for field in mapped}
     nested = [field.path for field in mapped if field.type == "nested"]
-    lucene = [1 + sum(sizes[path].objects for path in nested if path in sizes) for sizes in measured]
+    lucene = [1 + sum(sizes[path].objects for path in nested) for sizes in measured]
+    bodies = [sizes[""].size for sizes in measured]
     # Without a document every average is 0.
-    total, count = sum(map(len, sample.bodies)), max(1, len(measured))
+    total, count = sum(bodies), max(1, len(measured))
     fields = [_field_cost(field, by_field[field.path], indexed, total, count) for field in mapped]
     return IndexCost(
         index=spec.name,
@@ -124,7 +123,7 @@ def cost_of(spec: IndexSpec, options: IndexOptions, sample: DocumentSample) -> I
         cut_short=sample.cut_short,
         unreadable=sample.unreadable,
         bytes=total / count,
-        most_bytes=max(map(len, sample.bodies), default=0),
+        most_bytes=max(bodies, default=0),
         lucene_documents=sum(lucene) / count,
         most_lucene_documents=max(lucene, default=0),
         processed=(total + sum(indexed.values())) / count,
@@ -183,6 +182,5 @@ def _indexed_bytes(field: _MappedField, sizes: Sequence[FieldSize]) -> int:
             total += size.size * len(field.ways)
         for value in size.values:
             # `ignore_above` counts characters, and the index pays for bytes.
-            characters = len(value.decode())
-            total += len(value) * sum(characters <= longest for longest in field.ways.values())
+            total += len(value.encode()) * sum(len(value) <= longest for longest in field.ways.values())
     return total

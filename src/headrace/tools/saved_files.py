@@ -1,6 +1,7 @@
 """Write files of a deployment, after they have been loaded as a run would load them.
 
-Every command that writes such files does so here: none leaves a file that the next command cannot load.
+Every command that writes such files does so here: none leaves a deployment file or a schema file that the
+next command cannot load.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace.config.load import load_deployment
-from headrace.config.text_files import as_if_written, read_json_object, write_files
-from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
+from headrace.config.text_files import as_if_written, write_files
+from headrace.errors import ErrorGroup, HeadraceError, LocatedError
 from headrace.pipeline.project import error_list
-from headrace.pipeline.sink_target import IndexFiles
 from headrace.schema.load import load_schema
 
-_DEPLOYMENT, _SCHEMA, _JSON, _CODE = ".toml", (".yml", ".yaml"), ".json", ".py"
+_DEPLOYMENT, _SCHEMA = ".toml", (".yml", ".yaml")
 
 
 def save_files(folder: Path, files: Mapping[Path, bytes], environ: Mapping[str, str]) -> None:
@@ -32,32 +32,22 @@ def save_files(folder: Path, files: Mapping[Path, bytes], environ: Mapping[str, 
     """
     # A new deployment file names schema files that are not on disk yet.
     with as_if_written(files):
-        mistakes = [mistake for file in files for mistake in _find_mistakes(file, files, environ)]
+        mistakes = [mistake for file in files for mistake in _find_mistakes(file, environ)]
     if mistakes:
         raise ErrorGroup([_not_written(mistake) for mistake in mistakes])
     # A kill between two of them leaves an index that no deployment names, and no index without its schema.
     write_files(folder, dict(sorted(files.items(), key=lambda item: item[0].suffix == _DEPLOYMENT)))
 
 
-def _find_mistakes(
-    file: Path, files: Mapping[Path, bytes], environ: Mapping[str, str]
-) -> Iterator[HeadraceError]:
+def _find_mistakes(file: Path, environ: Mapping[str, str]) -> Iterator[HeadraceError]:
+    """Yield what a run would say of a deployment file or a schema file."""
     try:
         if file.suffix == _DEPLOYMENT:
-            for entry in load_deployment(file, environ).indexes:
-                named = {entry.settings_file, entry.mappings_file}
-                if named & {path.absolute() for path in files}:
-                    IndexFiles.load(entry)
+            load_deployment(file, environ)
         elif file.suffix in _SCHEMA:
             load_schema(file, file.name.partition(".")[0])
-        elif file.suffix == _JSON:
-            read_json_object(file)
-        elif file.suffix == _CODE:
-            compile(files[file], str(file), "exec")
     except HeadraceError as error:
         yield from error_list(error)
-    except (SyntaxError, ValueError) as error:
-        yield HeadraceError(Kind.INTERNAL, f"{file}: not Python: {error}")
 
 
 def _not_written(mistake: HeadraceError) -> HeadraceError:

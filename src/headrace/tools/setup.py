@@ -172,7 +172,7 @@ def _lease_state(
 def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
     with contextlib.closing(Client(endpoints.sink)) as client:
         _drop_generations(Generations(client, project.primary.prefix), project.specs)
-        _forget_state(project, client)
+        StateStore(client, project.key).delete()
     for target in project.secondary.values():
         if target.is_plain:
             continue
@@ -196,11 +196,6 @@ def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
     """Delete the state: without the slot the documents grow stale, and the next run must backfill them."""
     try:
         with contextlib.closing(Client(endpoints.sink)) as client:
-            _forget_state(project, client)
+            StateStore(client, project.key).delete()
     except HeadraceError as error:
         reporter.warning(f"the cluster still remembers the slot: {error}")
-
-
-def _forget_state(project: Project, client: Client) -> None:
-    """Delete the state in the cluster, with what is noted of the secondary sinks."""
-    StateStore(client, project.key).delete()

@@ -27,7 +27,7 @@ from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client
 from headrace.state import StateStore
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Event, Phase
+from headrace.status.phases import Phase
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
 from support.servers import short_lived_server
@@ -172,7 +172,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_source_is_away(
     """What the source waits for is told by the source; the watch's own connection may be fine."""
     server, _ = own
     board = watched.board
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     with watched.watch() as watch:
         watch.watch(watched.signals)
         look(watch)
@@ -202,7 +202,7 @@ def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
     """Also before the source has begun, which waits for him."""
     _, deployment = own
     board = watched.board
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     with watched.watch() as watch:
         watch.watch(watched.signals)
         for application, phase in {

@@ -19,7 +19,7 @@ import urllib3
 
 from headrace.errors import HeadraceError, Kind
 from headrace.state import Counters
-from headrace.status import Event, StatusBoard, StatusServer, connections
+from headrace.status import Phase, StatusBoard, StatusServer, connections
 from headrace.status.console import feed, page, routes
 from headrace.status.console.explanation import Explanation
 from support.console_states import FakeExplains, board_in
@@ -295,7 +295,7 @@ def test_the_page_shows_a_new_run_too(pool: urllib3.PoolManager) -> None:
     board = StatusBoard(["users"])
     with StatusServer(board, "127.0.0.1:0") as server:
         assert b"starting" in get(pool, server).data
-        board.apply_event(Event.BACKFILLING)
+        board.enter(Phase.BACKFILLING)
         time.sleep(1.1)
         assert b"0 of 1" in (page := get(pool, server).data) or b"1 of 1" in page
 

@@ -9,7 +9,7 @@ import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.errors import HeadraceError, Kind
-from headrace.status import Event, IndexPhase, StatusBoard, StatusServer
+from headrace.status import IndexPhase, Phase, StatusBoard, StatusServer
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_health_says_that_the_process_works_whatever_the_run_does(
     board: StatusBoard, server: StatusServer, http: urllib3.PoolManager
 ) -> None:
     assert get(http, server, "/healthz").status == 200
-    board.apply_event(Event.STOPPED)
+    board.enter(Phase.STOPPED)
     assert get(http, server, "/healthz").status == 200
 
 
@@ -52,7 +52,7 @@ def test_readiness_follows_the_run_and_gives_its_reason(
 ) -> None:
     answer = get(http, server, "/readyz")
     assert (answer.status, answer.data) == (503, b"starting\n")
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     answer = get(http, server, "/readyz")
     assert (answer.status, answer.data) == (503, b"not backfilled: users\n")
     board.index("users", phase=IndexPhase.LIVE)
@@ -65,7 +65,7 @@ def test_readiness_follows_the_run_and_gives_its_reason(
 def test_status_is_the_board_as_json(
     board: StatusBoard, server: StatusServer, http: urllib3.PoolManager
 ) -> None:
-    board.apply_event(Event.BACKFILLING)
+    board.enter(Phase.BACKFILLING)
     answer = get(http, server, "/status")
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["Cache-Control"] == "no-store"
@@ -75,7 +75,7 @@ def test_status_is_the_board_as_json(
 def test_metrics_are_in_the_format_that_prometheus_reads(
     board: StatusBoard, server: StatusServer, http: urllib3.PoolManager
 ) -> None:
-    board.apply_event(Event.BACKFILLING)
+    board.enter(Phase.BACKFILLING)
     answer = get(http, server, "/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     families = {family.name: family for family in text_string_to_metric_families(answer.data.decode())}

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.cli.narration import Narration
 from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Event
+from headrace.status.phases import Phase
 
 AWAY = HeadraceError(Kind.SINK_UNREACHABLE, "OpenSearch at a:9200 does not answer")
 
@@ -18,7 +18,7 @@ def said(narration: Narration, board: StatusBoard, now: float) -> list[tuple[str
 
 def live(**about: Any) -> StatusBoard:
     board = StatusBoard(["users"])
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     board.mark_following()
     board.index("users", **about)
     return board
@@ -33,7 +33,7 @@ def test_an_outage_has_a_line_at_its_beginning_and_one_at_its_end() -> None:
     assert said(narration, board, 60) == [], "it is the same one"
     board.record_error(HeadraceError(Kind.CONNECTION, "no connection to the database"))
     assert [kind for kind, _ in said(narration, board, 70)] == ["trouble"]
-    board.apply_event(Event.RECOVERED)
+    board.recovered()
     assert said(narration, board, 133) == [("recovery", "the run works again, after 2 min 3 s")]
     assert said(narration, board, 140) == []
 

@@ -1,10 +1,12 @@
 import json
 import threading
 
+import pytest
+
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.activity import ActivityReport, StageReport
 from headrace.state import Counters
-from headrace.status import Event, IndexPhase, Phase, StatusBoard
+from headrace.status import IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 
 
@@ -40,10 +42,10 @@ def test_a_new_run_is_starting_knows_its_indexes_and_is_not_ready() -> None:
 
 def test_ready_needs_every_index_and_the_stream() -> None:
     one = board("users", "orders")
-    one.apply_event(Event.BACKFILLING)
+    one.enter(Phase.BACKFILLING)
     one.index("users", phase=IndexPhase.LIVE)
     assert not ready(one)
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     assert one.snapshot()["reason"] == "not backfilled: orders"
     one.index("orders", phase=IndexPhase.LIVE)
     assert one.ready
@@ -53,7 +55,7 @@ def test_ready_needs_every_index_and_the_stream() -> None:
 def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
     one = StatusBoard(["users"], secondary=["other"], clock=Clock(), wall=Clock())
     one.index("users", phase=IndexPhase.LIVE)
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     assert one.ready
     assert one.snapshot()["sinks"]["other"]["phase"] == "backfilling"
     one.index("users", sink="other", phase=IndexPhase.LIVE, generation="o_users_1")
@@ -95,7 +97,7 @@ def test_progress_of_a_backfill_is_shown() -> None:
 
 def test_an_error_that_ends_the_run_is_its_last_state() -> None:
     one = board()
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     one.ended(HeadraceError(Kind.SLOT_LOST, "the slot is lost", "Begin anew."))
     view = one.view()
     assert view.phase is Phase.STOPPED
@@ -105,18 +107,18 @@ def test_an_error_that_ends_the_run_is_its_last_state() -> None:
 
 def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_before() -> None:
     one = board()
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     failure = one.view().failure
     assert failure is not None
     assert failure.error.cause == "the cluster is overloaded"
-    one.apply_event(Event.STOPPED)
+    one.enter(Phase.STOPPED)
     assert one.view().failure is None
 
 
 def test_an_error_that_waiting_cures_degrades_until_it_is_cured() -> None:
     one = board()
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     assert one.phase is Phase.DEGRADED
     assert not ready(one)
@@ -127,17 +129,40 @@ def test_an_error_that_waiting_cures_degrades_until_it_is_cured() -> None:
         "text": "[HEADRACE_SINK_BUSY] the cluster is overloaded",
         "time": "2023-11-14T22:13:20.250Z",
     }
-    one.apply_event(Event.RECOVERED)
+    one.recovered()
     assert one.ready
     assert one.snapshot()["counters"]["errors"] == 1
 
 
+@pytest.mark.parametrize("before", [Phase.STARTING, Phase.STANDBY, Phase.BACKFILLING, Phase.LIVE])
+def test_trouble_ends_where_it_began_or_with_the_next_phase(before: Phase) -> None:
+    one = board()
+    one.enter(before)
+    for _ in range(2):
+        one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+        assert one.phase is Phase.DEGRADED
+    one.recovered()
+    assert one.phase is before
+    one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+    one.enter(Phase.LIVE)
+    assert one.phase is Phase.LIVE
+
+
+def test_nothing_wakes_a_stopped_run() -> None:
+    one = board()
+    one.enter(Phase.STOPPED)
+    one.enter(Phase.LIVE)
+    one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+    one.recovered()
+    assert one.phase is Phase.STOPPED
+
+
 def test_an_error_that_nothing_cures_changes_no_phase_by_itself() -> None:
     one = board()
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     one.record_error(HeadraceError(Kind.SLOT_LOST, "the slot is gone"))
     assert one.phase is Phase.LIVE
-    one.apply_event(Event.STOPPED)
+    one.enter(Phase.STOPPED)
     assert one.snapshot()["reason"] == "stopped"
 
 
@@ -203,7 +228,7 @@ def test_writers_on_many_threads_lose_no_error() -> None:
 
 def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
     one = board("users")
-    one.apply_event(Event.BACKFILLING)
+    one.enter(Phase.BACKFILLING)
     one.index("users", phase=IndexPhase.LIVE, generation="users_1", building="users_2")
     assert not one.ready, "nothing follows yet"
     one.mark_following()
@@ -227,7 +252,7 @@ def test_a_stream_without_a_sign_of_life_is_not_ready_and_any_sign_is_one() -> N
     clock = Clock(1000.0)
     one = board("users", clock=clock)
     one.index("users", phase=IndexPhase.LIVE)
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     beaten = clock.now
     one.stall.watch(lambda: clock.now - beaten)
     one.stall.note_first_batch()

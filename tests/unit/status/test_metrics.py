@@ -2,7 +2,7 @@ from prometheus_client import REGISTRY
 
 from headrace.errors import HeadraceError, Kind
 from headrace.state import Counters
-from headrace.status import Event, IndexPhase, Phase, StatusBoard
+from headrace.status import IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.metrics import registry
 from headrace.status.stages import Histogram, Stages
@@ -14,7 +14,7 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
     numbers = registry(board)
     assert numbers.get_sample_value("headrace_changes_total") is None, "those of the run before are not read"
     assert numbers.get_sample_value("headrace_ready") == 0
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     board.index("users", phase=IndexPhase.LIVE, ranges_total=3, ranges_done=3, documents=9)
     board.index("orders", phase=IndexPhase.LIVE)
     board.set_counts(Counters(changes=7, upserts=5, deletes=1, batches=2, rejected=1))
@@ -36,7 +36,7 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
 
 def test_exactly_one_phase_is_current() -> None:
     board = StatusBoard()
-    board.apply_event(Event.BACKFILLING)
+    board.enter(Phase.BACKFILLING)
     shown = {
         phase: registry(board).get_sample_value("headrace_state", {"state": phase.value}) for phase in Phase
     }

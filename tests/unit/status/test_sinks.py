@@ -11,7 +11,7 @@ from headrace.sinks.activity import (
     RejectionsReport,
     StageReport,
 )
-from headrace.status import Event, IndexPhase, StatusBoard
+from headrace.status import IndexPhase, Phase, StatusBoard
 from headrace.status.metrics import registry
 from headrace.status.sinks import SinkActivity, TaskActivity, parse_report
 
@@ -61,7 +61,7 @@ def test_of_a_writer_that_is_silent_only_its_count_stays() -> None:
 def test_a_writer_that_waits_makes_the_run_degraded_with_its_reason() -> None:
     clock = Clock()
     board = StatusBoard(["users"], clock=clock)
-    board.apply_event(Event.FOLLOWING)
+    board.enter(Phase.LIVE)
     board.index("users", phase=IndexPhase.LIVE)
     board.sinks.take(report(failure=BUSY))
     assert board.ready, "what passes at once is no failure"
@@ -99,7 +99,7 @@ def test_a_run_that_has_stopped_is_not_degraded() -> None:
     clock = Clock()
     board = StatusBoard(clock=clock)
     board.sinks.take(report(failure=BUSY))
-    board.apply_event(Event.STOPPED)
+    board.enter(Phase.STOPPED)
     clock.now = 5.0
     assert board.snapshot()["phase"] == "stopped"
 

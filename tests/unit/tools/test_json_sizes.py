@@ -1,4 +1,4 @@
-"""The bytes of each field are those of the text, whatever its layout and its escapes."""
+"""The bytes of each field are those of its JSON, whatever its escapes and the document's layout."""
 
 from __future__ import annotations
 
@@ -16,32 +16,17 @@ VALUES = st.recursive(
 )
 
 
-def naive(value: object, path: str, found: dict[str, FieldSize]) -> dict[str, FieldSize]:
-    """The same of a parsed value."""
-    if isinstance(value, dict):
-        if path:
-            found.setdefault(path, FieldSize()).objects += 1
-        for key, inner in value.items():
-            below = f"{path}.{key}" if path else key
-            text = f"{json.dumps(key)}:{json.dumps(inner, separators=(',', ':'))}"
-            found.setdefault(below, FieldSize()).size += len(text)
-            naive(inner, below, found)
-    elif isinstance(value, list):
-        for inner in value:
-            naive(inner, path, found)
-    elif value is not None:
-        text = json.dumps(value)
-        found[path].values.append((text[1:-1] if isinstance(value, str) else text).encode())
-    return found
-
-
 @given(st.dictionaries(st.sampled_from('ab"\\é'), VALUES, max_size=4))
-def test_sizes_are_those_of_a_parsed_document(document: dict[str, object]) -> None:
-    expected = naive(document, "", {})
-    body = json.dumps(document, separators=(",", ":")).encode()
-    assert field_sizes(body, expected.keys()) == expected
+def test_the_sizes_of_a_documents_fields_add_up_to_its_text(document: dict[str, object]) -> None:
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    sizes = field_sizes(json.dumps(document, indent=2).encode())
+    assert sizes[""].size == len(text.encode())
+    for key, value in document.items():
+        alone = json.dumps({key: value}, separators=(",", ":"), ensure_ascii=False)
+        assert sizes[key].size == len(alone.encode()) - len("{}")
 
 
-def test_white_space_inside_a_value_counts_and_other_fields_do_not() -> None:
-    body = b'{"a" : [ 1, {"x": null} ],"b":{"a":2}}'
-    assert field_sizes(body, {"a"}) == {"a": FieldSize(len(b'"a" : [ 1, {"x": null} ]'), 1, [b"1"])}
+def test_objects_and_values_are_counted_where_they_stand() -> None:
+    found = field_sizes('{"a" : [ 1, {"x": null, "y": "é"} ],"b":{"a":2.5}}'.encode())
+    assert found["a"] == FieldSize(len('"a":[1,{"x":null,"y":"é"}]'.encode()), 1, ["1"])
+    assert (found["a.y"].values, found["b.a"].values, found["a.x"].values) == (["é"], ["2.5"], [])

@@ -1,7 +1,7 @@
 """Look at the board once a second, and send what has changed to everybody who watches.
 
 One look and one rendering serve all. A client is never waited for: one that is slow misses looks, and gets
-the newest state when it has taken the last. While nobody watches nothing is rendered.
+the whole of the newest state when it has taken the last. While nobody watches nothing is rendered.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -27,13 +26,6 @@ _LOG = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 MOST_WATCHERS = 64
 _BACK_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    html: str
-    version: int
-    """The look at which it was new."""
 
 
 class Feed:
@@ -60,11 +52,12 @@ class Feed:
         self._most = most
         self._watchers: OrderedDict[object, None] = OrderedDict()
         self._version = 0
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, str] = {}
+        self._changed: dict[str, str] = {}
+        """The parts that differ from the rendering before."""
         self._page: Page | None = None
         self._whole: str | None = None
         self._rendered_at = float("-inf")
-        self._messages: dict[tuple[int, float], bytes] = {}
         self._looked = asyncio.Event()
         self._ended = False
         self.history = History()
@@ -113,8 +106,7 @@ class Feed:
 
     def _whole_page(self, asked: str = "", answer: Explanation | None = None) -> str:
         assert self._page is not None
-        parts = {name: part.html for name, part in self._parts.items()}
-        return self._renderer.page(self._page, parts, asked, answer)
+        return self._renderer.page(self._page, self._parts, asked, answer)
 
     def curve(self) -> Mapping[str, list[float | int | None]]:
         """Return the lag of the last hour as columns."""
@@ -150,7 +142,7 @@ class Feed:
         seen = -1
         while not gone.done():
             looked, ended, leaves = self._looked, self._ended, me not in self._watchers
-            message, seen = self._message(seen, _BACK_SECONDS if leaves else LOOK_SECONDS)
+            message, seen = self._event(seen, _BACK_SECONDS if leaves else LOOK_SECONDS), self._version
             body = b"retry: %d\n%b" % (1000 * (_BACK_SECONDS if leaves else LOOK_SECONDS), message)
             await send({"type": "http.response.body", "body": body, "more_body": True})
             if ended or leaves:
@@ -159,17 +151,12 @@ class Feed:
             await asyncio.wait({gone, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
 
-    def _message(self, seen: int, next_: float) -> tuple[bytes, int]:
-        """Return the event with what is newer than the look `seen`, and the look that it shows."""
-        known = self._messages.get((seen, next_))
-        if known is None:
-            known = self._messages[seen, next_] = self._event(seen, next_)
-        return known, self._version
-
     def _event(self, seen: int, next_: float) -> bytes:
+        """Return the event for a client that has the rendering `seen`."""
         assert self._page is not None
+        missing = {self._version: {}, self._version - 1: self._changed}.get(seen, self._parts)
         body: dict[str, Any] = {
-            "parts": {name: part.html for name, part in self._parts.items() if part.version > seen},
+            "parts": missing,
             "now": self._page.now,
             "slot": self._page.slot_name,
             "word": self._page.headline.word,
@@ -184,10 +171,8 @@ class Feed:
         self._page = make_page(self._board.view(), self.history, now)
         self._rendered_at = now
         self._version += 1
-        for name, html in self._renderer.parts(self._page).items():
-            if name not in self._parts or self._parts[name].html != html:
-                self._parts[name] = _Part(html, self._version)
-        self._messages.clear()
+        before, self._parts = self._parts, self._renderer.parts(self._page)
+        self._changed = {name: html for name, html in self._parts.items() if before.get(name) != html}
         self._whole = None
 
     def _wake(self) -> None:

@@ -24,15 +24,21 @@ def read_json(file: Path, what: str) -> tuple[Any, dict[KeyPath, int]]:
     """
     text = read_text(file, what, Kind.CONFIG)
     try:
-        return json.loads(text), _find_lines(file, text)
+        value, lines = json.loads(text), _find_lines(text)
+        # What Python reads, and no file can hold: NaN, infinity, half a surrogate pair.
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         place = Place(file, error.lineno, error.colno)
         raise LocatedError(Kind.CONFIG, place, f"not JSON: {error.msg}", "Correct the file.") from error
+    except ValueError as error:
+        problem = "not JSON: a number that is not finite, or half a character (a lone surrogate)"
+        raise HeadraceError(Kind.CONFIG, f"{file}: {problem}", "Correct the file.") from error
     except RecursionError as error:
         raise HeadraceError(Kind.CONFIG, f"{file}: nested too deeply") from error
+    return value, lines
 
 
-def _find_lines(file: Path, text: str) -> dict[KeyPath, int]:
+def _find_lines(text: str) -> dict[KeyPath, int]:
     """Return the line of each value of a text that is known to be JSON."""
     ends = [match.start() for match in re.finditer("\n", text)]
     # Between valid values commas and colons say nothing.
@@ -48,24 +54,11 @@ def _find_lines(file: Path, text: str) -> dict[KeyPath, int]:
         lines[path] = line
         if part == "{":
             while (key := next(tokens))[0] != "}":
-                note((*path, _plain(key[0], file, key[1])), *next(tokens))
+                note((*path, json.loads(key[0])), *next(tokens))
         elif part == "[":
             numbers = itertools.count()
             while (item := next(tokens))[0] != "]":
                 note((*path, next(numbers)), *item)
-        else:
-            _plain(part, file, line)
 
     note((), *next(tokens))
     return lines
-
-
-def _plain(token: str, file: Path, line: int) -> Any:
-    """Return the value of a token; what Python reads, and no file can hold, is refused."""
-    value = json.loads(token)
-    try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except ValueError as error:
-        problem = "not JSON: a number that is not finite, or half a character (a lone surrogate)"
-        raise LocatedError(Kind.CONFIG, Place(file, line), problem, "Correct the file.") from error
-    return value

@@ -22,7 +22,7 @@ from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
 from headrace.sinks.opensearch import IndexOptions
-from headrace.tools.check import Problem, problem
+from headrace.tools.check import Problem
 from headrace.tools.cost_warnings import warnings_of
 from headrace.tools.index_cost import IndexCost, cost_of
 from headrace.tools.preview import BEGIN, Preview, PreviewedDocument, SampleLimits
@@ -141,7 +141,7 @@ class DesignDatabase:
                 if not any(finding.level == "error" for finding in found):
                     self._show(session, spec, catalog, report, id_, another=another)
                     report.problems += self._identity_warnings(spec, catalog)
-            report.problems += [problem(finding.level, finding.error, finding.sql) for finding in found]
+            report.problems += [Problem(finding.level, finding.error, finding.sql) for finding in found]
         report.problems += self._list_warnings(declared.fields, report.cost)
         report.problems.sort(key=lambda entry: entry.level != "error")
         return report
@@ -167,9 +167,9 @@ class DesignDatabase:
             if session.closed:
                 raise
             text = f"a document cannot be shown: {error.full_cause}"
-            report.problems.append(problem("error", HeadraceError(error.kind, text, error.remedy)))
+            report.problems.append(Problem("error", HeadraceError(error.kind, text, error.remedy)))
             return
-        report.problems += [problem("warning", error) for error in warnings_of(spec, report.cost)]
+        report.problems += [Problem("warning", error) for error in warnings_of(spec, report.cost)]
 
     def _identity_warnings(self, spec: IndexSpec, catalog: Catalog) -> Iterator[Problem]:
         """Yield what the log does not carry yet of old rows."""
@@ -184,7 +184,7 @@ class DesignDatabase:
                 text = f"old rows of {facts.table} must carry {wanted} in the log (replica identity)"
                 remedy = "`headrace setup` shows the SQL, its lock and its cost, and runs it."
                 error = HeadraceError(Kind.REPLICA_IDENTITY, text, remedy)
-                yield problem("setup", error, identity_statements(change))
+                yield Problem("setup", error, identity_statements(change))
 
     def _list_warnings(self, fields: Iterable[Field], cost: IndexCost | None) -> Iterator[Problem]:
         """Yield the lists without a limit that are long in some documents, with their measured size."""
@@ -200,7 +200,7 @@ class DesignDatabase:
             if join.limit is None and most > _LONG_LIST:
                 text = f"{path} has no limit, and about {most:,} rows in some documents"
                 remedy = "Add a `limit` with an `order_by`, or a `count` in its place."
-                yield problem("warning", LocatedError(Kind.BINDING, join.place, text, remedy))
+                yield Problem("warning", LocatedError(Kind.BINDING, join.place, text, remedy))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from headrace.schema.json_schema import EDITOR_LINE
 from headrace.status.console.render import StaticFile, static_files
 from headrace.status.protection import allows_host
 from headrace.status.serving import HttpServer
-from headrace.tools.check import Problem, problem
+from headrace.tools.check import Problem
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.edits import Edit, apply, parse
 from headrace.tools.designer.files import ChangedMeanwhileError, DeploymentFolder, SchemaFile
@@ -278,7 +278,7 @@ class DesignServer:
 
 
 def _errors(error: HeadraceError) -> list[Problem]:
-    return [problem("error", each) for each in error_list(error)]
+    return [Problem("error", each) for each in error_list(error)]
 
 
 def _problems(error: HeadraceError) -> list[dict[str, object]]:

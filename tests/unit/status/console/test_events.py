@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from headrace.errors import HeadraceError, Kind
-from headrace.status import Event, IndexPhase, StatusBoard
+from headrace.status import IndexPhase, Phase, StatusBoard
 from headrace.status.board import View
 from headrace.status.console.events import happenings
 from support.console_states import SLOT
@@ -28,12 +28,12 @@ def test_where_nothing_changed_nothing_happened() -> None:
 
 def test_an_error_and_its_end_are_told() -> None:
     one = board()
-    one.apply_event(Event.FOLLOWING)
+    one.enter(Phase.LIVE)
     before = one.view()
     one.record_error(HeadraceError(Kind.CONNECTION, "the server is away", "Start it."))
     assert said(before, one) == ["[HEADRACE_CONNECTION] the server is away. Start it.", "degraded"]
     before = one.view()
-    one.apply_event(Event.RECOVERED)
+    one.recovered()
     assert said(before, one) == ["works again; live"]
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from headrace.state import Counters
-from headrace.status import Event, StatusBoard
+from headrace.status import Phase, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.console.history import History
 from headrace.status.stages import Stages
@@ -52,7 +52,7 @@ def test_since_is_when_the_phase_began() -> None:
     run = begin()
     run.on(3)
     assert run.history.since == 50_000.0
-    run.board.apply_event(Event.FOLLOWING)
+    run.board.enter(Phase.LIVE)
     run.on(10)
     assert run.history.since == 50_004.0
 
@@ -109,6 +109,6 @@ def test_events_of_more_than_a_day_ago_are_forgotten() -> None:
     run.on(1)
     assert [event.text for event in run.history.events] == ["the run began"]
     run.clock.now += 90_000
-    run.board.apply_event(Event.FOLLOWING)
+    run.board.enter(Phase.LIVE)
     run.on(1)
     assert [event.text[:4] for event in run.history.events] == ["live"]
