@@ -17,7 +17,7 @@ from headrace.postgres.connection import Closeable, Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import session_text, with_limits
-from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error
+from headrace.postgres.server_errors import slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -344,7 +344,12 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
 
 def slot_in_use(facts: SlotFacts) -> HeadraceError:
     """Return the error that names the reader of the slot."""
-    return slot_in_use_by(facts.reader, facts.name)
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {facts.name!r} is read by another session "
+        f"({facts.reader or 'which has just ended'})",
+        "Stop that reader, or name a slot of its own for each.",
+    )
 
 
 def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
