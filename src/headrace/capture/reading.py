@@ -33,7 +33,7 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot
 from headrace.postgres.replication import ReplicationConnection, replication_connection
-from headrace.postgres.server_errors import RemovedLogError
+from headrace.postgres.server_errors import RemovedLogError, slot_lost
 from headrace.postgres.session import check_same_server
 
 _LOG = logging.getLogger(__name__)
@@ -178,7 +178,8 @@ class LogReader:
         """
         if isinstance(error, RemovedLogError):
             self._removed_tries += 1
-            return error.lost if self._removed_tries >= self._settings.removed_tries else error
+            is_lost = self._removed_tries >= self._settings.removed_tries
+            return slot_lost(self._settings.slot, error.cause) if is_lost else error
         if error.kind is Kind.CONNECTION:
             self._removed_tries = 0
         return self._patience.judge(error)
