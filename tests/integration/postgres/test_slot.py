@@ -66,11 +66,7 @@ def test_creation_that_waits_names_the_transaction_and_leaves_nothing(
     with connect(url, application_name="old one", autocommit=False) as writer:
         execute(writer, "INSERT INTO t VALUES (1)")
         pid = writer.info.backend_pid
-        [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
-        expected = (
-            rf"pid {pid}, old one of postgres, from 127.0.0.1, in .*, transaction {xid}, open since 20.*, "
-            "idle in transaction"
-        )
+        expected = rf"pid {pid}, old one of postgres, from 127.0.0.1, in .*, idle in transaction.* since 20"
         with pytest.raises(HeadraceError, match=expected) as caught:
             create_slot(url, "s_wait", time_limit=0.5)
         assert caught.value.kind is Kind.SLOT_WAIT
@@ -87,8 +83,7 @@ def test_a_role_that_may_not_see_sessions_learns_whom_it_waits_for(
     try:
         with connect(url, application_name="old one", autocommit=False) as writer:
             execute(writer, "INSERT INTO t VALUES (1)")
-            [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
-            expected = rf"pid {writer.info.backend_pid}, old one of postgres, .*, transaction {xid}"
+            expected = rf"pid {writer.info.backend_pid}, old one of postgres, "
             with pytest.raises(HeadraceError, match=expected):
                 create_slot(as_user(url, "bare", "pw"), "s_bare_wait", time_limit=0.5)
     finally:
