@@ -20,13 +20,13 @@ class MemoryMailbox(Mailbox):
     def forget(self) -> None:
         self._text = None
 
-    def _read(self) -> tuple[Mapping[str, Any] | None, object]:
+    def _read(self) -> tuple[Mapping[str, Any] | None, Any]:
         text = self._text
         return (None if text is None else json.loads(text)), text
 
-    def _replace(self, body: Mapping[str, Any], version: object) -> bool:
+    def _replace(self, body: Mapping[str, Any], document: Any) -> bool:
         with self._lock:
-            if self._text != version:
+            if self._text != document:
                 return False
             self._text = json.dumps(body)
             return True

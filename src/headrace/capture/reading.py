@@ -25,15 +25,15 @@ from headrace.capture.continuity import (
 )
 from headrace.capture.feed import ChangeFeed
 from headrace.capture.offset import Offset
-from headrace.capture.patience import ReadingPatience
 from headrace.capture.settings import StreamSettings
 from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
-from headrace.errors import HeadraceError, Kind, Retry, unexpected
+from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
-from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
+from headrace.postgres.locks import advance_claimed, claim_slot
 from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.server_errors import RemovedLogError, slot_lost
 from headrace.postgres.session import check_same_server
 
 _LOG = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class LogReader:
         # A temporary slot ends with its connection, so nothing may make us connect again, as a full spool
         # would.
         self._accepts_streaming = settings.unfinished and settings.holder is None
-        self._frames = _PendingFrames()
+        self._frames, self._frames_since = Frames(), 0.0
         # Never beyond what the driver allows: its state may be behind Spark's checkpoint after a crash.
         self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
@@ -88,9 +88,9 @@ class LogReader:
         self.is_waiting = False
         self._streaming: ReplicationConnection | None = None
         self._received: Lsn = start.lsn
-        self._patience = ReadingPatience(settings.removed_seconds)
+        self._patience, self._removed_tries = Patience(), 0
         self._began = time.monotonic()
-        self._is_settled = self._is_faulty = False
+        self._is_settled = False
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
@@ -157,17 +157,32 @@ class LogReader:
                 # A slot that gives something is not lost: its patience begins anew.
                 if self._received > received or time.monotonic() - self._began > _CALM_SECONDS:
                     self._patience.forget()
-                final = self._patience.judge(error)
+                    self._removed_tries = 0
+                final = self._judge(error)
                 if final is not error:
                     raise final from error
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
-                self._is_faulty = error.kind is Kind.SERVER_FAULT
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             # Not `sleep`: `close` ends the pause at once.
             self._closing.wait(pause)
+
+    def _judge(self, error: HeadraceError) -> HeadraceError:
+        """Return the error of a try, or where such errors have lasted too long, one that ends the tries.
+
+        A piece of the log that is missing once can be there later, as in a failover. One that is missing
+        again and again was removed, whatever the server shows of the slot. An outage ends such a row of
+        tries: the server that comes back may be another one.
+        """
+        if isinstance(error, RemovedLogError):
+            self._removed_tries += 1
+            is_lost = self._removed_tries >= self._settings.removed_tries
+            return slot_lost(self._settings.slot, error.cause) if is_lost else error
+        if error.kind is Kind.CONNECTION:
+            self._removed_tries = 0
+        return self._patience.judge(error)
 
     def _signal(self, error: HeadraceError | None) -> None:
         """Tell the other process which error keeps this one from reading, or that it reads."""
@@ -250,20 +265,16 @@ class LogReader:
 
     def _stream(self, connection: ReplicationConnection) -> None:
         settings, begin = self._settings, self.feed.restart()
-        try:
-            connection.start(
-                settings.slot,
-                begin,
-                (settings.publication,),
-                unfinished=self._accepts_streaming,
-                holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
-                messages=settings.trace_contexts,
-            )
-        except HeadraceError as error:
-            raise with_reader(connection, settings.slot, error) from error
-        self._frames, self._arrived = _PendingFrames(), time.monotonic()
+        connection.start(
+            settings.slot,
+            begin,
+            (settings.publication,),
+            unfinished=self._accepts_streaming,
+            holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
+            messages=settings.trace_contexts,
+        )
+        self._frames, self._arrived = Frames(), time.monotonic()
         self._began, self._is_settled = self._arrived, False
-        self._note_reading(advances=not self._is_faulty)
         self._streaming = connection
         try:
             while not self._closing.is_set():
@@ -275,24 +286,27 @@ class LogReader:
     def _read_some(self, connection: ReplicationConnection) -> None:
         """Collect what arrives; hand it over when it is enough, or when a thread waits for it."""
         # Few large chunks cost less than many small ones: decoding is columnar.
-        frames, settings = self._frames, self._settings
+        data, most = self._frames.data, self._settings.chunk_bytes
+        if not data:
+            self._frames_since = time.monotonic()
         try:
-            if frames.collect(connection, settings.chunk_bytes):
+            if connection.receive(self._frames, most - len(data)):
                 self._arrived = time.monotonic()
         except HeadraceError:
             self._publish(connection)  # what came before the end
             raise
-        if frames.bytes >= settings.chunk_bytes or (frames.bytes and self._is_due()):
+        if len(data) >= most or (data and self._is_due()):
             self._hand_over(connection)
         # Frames that are not due yet shorten the wait, so that they are handed over in time.
-        elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
+        elif not connection.wait(_SHORTEST_AGE if data else _POLL_SECONDS):
             self._report(connection)
             self._check_silence()
 
     def _note_reading(self, *, advances: bool = False) -> None:
-        """Report that the log is read; after a fault of the server, once it gets on or lasts for a moment.
+        """Report that the log is read, once the stream gets on or lasts for a moment.
 
-        Such a server takes START_REPLICATION, sends what it has, and only then finds that it cannot go on.
+        A server with a fault takes START_REPLICATION, sends what it has, and only then finds that it cannot
+        go on.
         """
         if not self._is_settled and (advances or time.monotonic() - self._began >= _SETTLED_SECONDS):
             self._is_settled = True
@@ -322,7 +336,7 @@ class LogReader:
         if self._buffer.is_awaited:
             return True
         delay = min(_SHORTEST_AGE * (1 + self._buffer.chunks), _LONGEST_AGE)
-        return self._frames.age >= delay
+        return time.monotonic() - self._frames_since >= delay
 
     def _check_server_shutdown(self) -> None:
         """Close the connection when the server shuts down.
@@ -362,7 +376,8 @@ class LogReader:
 
     def _publish(self, connection: ReplicationConnection) -> bool:
         """Decode what was collected into the buffer; return whether the server asks for an answer."""
-        batch, start, keepalives = split_frames(self._frames.take())
+        frames, self._frames = self._frames, Frames()
+        batch, start, keepalives = split_frames(frames)
         received = self._received
         # Both may lie behind what was received before, after a reconnection.
         self._received = max(self._received, start)
@@ -534,32 +549,3 @@ class _UnreadConnectionError(HeadraceError):
 
 class _ClosedError(HeadraceError):
     """The reader was closed while a transaction was awaited."""
-
-
-class _PendingFrames:
-    """Frames that have arrived and are not decoded yet."""
-
-    def __init__(self) -> None:
-        self._frames = Frames()
-        self._since = 0.0
-
-    @property
-    def bytes(self) -> int:
-        """Their size."""
-        return len(self._frames.data)
-
-    def collect(self, connection: ReplicationConnection, limit: int) -> int:
-        """Receive frames, up to about `limit` bytes in all; return the number of new bytes."""
-        if not self.bytes:
-            self._since = time.monotonic()
-        return connection.receive(self._frames, limit - self.bytes)
-
-    @property
-    def age(self) -> float:
-        """How long the first frame has waited (seconds)."""
-        return time.monotonic() - self._since
-
-    def take(self) -> Frames:
-        """Return all frames and forget them."""
-        frames, self._frames = self._frames, Frames()
-        return frames

@@ -43,7 +43,7 @@ class StreamSettings:
         backlog_bytes: a backlog of at least this size is read through SQL; None: never.
         backlog_window: the size of a window of that reading (bytes of log).
         silence_seconds: the connection counts as lost after this time without an answer.
-        removed_seconds: the slot counts as lost after this time without a piece of the log that it needs.
+        removed_tries: the slot counts as lost after so many tries in a row that lack a piece of its log.
         give_back_seconds: the connection is closed after this time in which no changes are taken from a full
             buffer, because a server that shuts down waits for it. It is longer inside a large transaction.
         unfinished: let the server stream large transactions while they run (option `streaming`), so that
@@ -82,7 +82,7 @@ class StreamSettings:
     backlog_bytes: int | None = 64 << 20
     backlog_window: int = 64 << 20
     silence_seconds: float = 60.0
-    removed_seconds: float = 15.0
+    removed_tries: int = 12
     give_back_seconds: float = 30.0
     unfinished: bool = True
     trace_contexts: bool = False

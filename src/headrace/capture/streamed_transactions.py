@@ -36,9 +36,8 @@ from headrace.pgoutput.cursor import broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 
 # The server streams the largest transaction when logical_decoding_work_mem is full: that may be small.
-_IN_MEMORY = 1 << 20
-_ALL_IN_MEMORY = 32 << 20
-_MOST_FILES = 256  # a process often may have 1024 open, and connections need some too
+_IN_MEMORY = 128 << 10
+_MOST_SPOOLS = 256  # each may have a file; a process often may have 1024 open, and connections need some too
 _READ_BYTES = 1 << 20  # small pieces are joined up to about this size
 _PIECE = struct.Struct("=IQ")  # messages, bytes
 
@@ -60,15 +59,11 @@ class Room:
         limit: the most that they may hold (bytes).
         folder: the folder of the files; None: the system's folder for temporary files.
         used: what they hold (bytes).
-        in_memory: the part of `used` that is not in files (bytes).
-        files: the number of files.
     """
 
     limit: int
     folder: Path | None = None
     used: int = 0
-    in_memory: int = 0
-    files: int = 0
 
     def take(self, size: int) -> None:
         """Reserve `size` bytes.
@@ -106,13 +101,11 @@ class Spool:
     xid: int
     _file: tempfile.SpooledTemporaryFile[bytes] = field(init=False)
     _size: int = 0
-    _in_memory: int = 0
-    _has_file: bool = False
     _aborted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         folder = None if self.room.folder is None else str(self.room.folder)
-        self._file = tempfile.SpooledTemporaryFile(dir=folder)  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115
 
     def append(self, batch: MessageBatch) -> None:
         """Keep the messages that describe relations and rows, and trace contexts.
@@ -144,7 +137,6 @@ class Spool:
         self.room.take(size)
         self._size += size
         try:
-            self._make_file(size)
             for part in parts:
                 self._file.write(part)
             self._file.write(data.data)
@@ -152,23 +144,6 @@ class Spool:
             self._file.flush()
         except OSError as error:
             raise self.room.full(error.strerror or str(error)) from error
-
-    def _make_file(self, size: int) -> None:
-        """Move to a file where `size` more bytes would be too many in memory, here or in all spools."""
-        room = self.room
-        if self._has_file:
-            return
-        if self._in_memory + size <= _IN_MEMORY and room.in_memory + size <= _ALL_IN_MEMORY:
-            self._in_memory += size
-            room.in_memory += size
-            return
-        if room.files >= _MOST_FILES:
-            raise room.full(f"{_MOST_FILES} of them have a file already")
-        self._file.rollover()
-        self._has_file = True
-        room.files += 1
-        room.in_memory -= self._in_memory
-        self._in_memory = 0
 
     def abort(self, xid: int) -> None:
         """Drop the rows of a subtransaction that was rolled back."""
@@ -214,10 +189,7 @@ class Spool:
     def close(self) -> None:
         """Release the room; idempotent."""
         self.room.used -= self._size
-        self.room.in_memory -= self._in_memory
-        self.room.files -= self._has_file
-        self._size = self._in_memory = 0
-        self._has_file = False
+        self._size = 0
         with suppress(OSError):  # unwritten data is not needed any more
             self._file.close()
 
@@ -316,6 +288,8 @@ class StreamedTransactions:
                 # The server ends each piece before the next, and only the first of a transaction says so.
                 if self._open is not None or first == (xid in self._spools):
                     raise broken("a piece of a transaction begins where none can")
+                if first and len(self._spools) >= _MOST_SPOOLS:
+                    raise self._room.full(f"there are {_MOST_SPOOLS} already")
                 self._open = self._spools.setdefault(xid, Spool(self._room, xid))
                 self._described_in.setdefault(xid, {})
             case StreamStop():

@@ -192,9 +192,6 @@ def lookups(url: str) -> Iterator[Look]:
         def look(
             reread: Reread, keys: Sequence[Key], columns: Sequence[str]
         ) -> dict[int, tuple[str | None, ...]]:
-            for attempt in retrying():
-                with attempt:
-                    return reread.read(session.get(), keys, columns)
-            raise AssertionError
+            return retrying()(lambda: reread.read(session.get(), keys, columns))
 
         yield look

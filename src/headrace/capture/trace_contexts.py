@@ -1,7 +1,7 @@
 """Find the trace contexts that applications write into their transactions.
 
 An application calls `pg_logical_emit_message(true, 'headrace.trace', TRACEPARENT)`. The log of a database may
-be full of other programs' messages. So prefixes are compared as numbers, without an object for a message.
+be full of other programs' messages: only those with our prefix are decoded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from headrace.capture.transactions import Transactions
 from headrace.model.trace import CommitContext, parse_traceparent
 from headrace.pgoutput import LogicalMessage, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers
-from headrace.pgoutput.columnar import Letters, Numerals
+from headrace.pgoutput.columnar import Letters
 
 PREFIX = "headrace.trace"
 MESSAGE = ord("M")
@@ -21,8 +21,6 @@ MOST_CONTEXTS = 128
 
 _PREFIX_AT = 10  # behind the letter, the flags and the address
 _NUL_BYTES = PREFIX.encode() + b"\0"
-_FIRST = int.from_bytes(_NUL_BYTES[:8])
-_REST = tuple((at, int.from_bytes(_NUL_BYTES[at : at + 4])) for at in (8, 11))
 
 
 def find_messages(batch: MessageBatch, letters: Letters, *, header: int = 0) -> Numbers:
@@ -33,18 +31,10 @@ def find_messages(batch: MessageBatch, letters: Letters, *, header: int = 0) -> 
         letters: the first byte of each.
         header: bytes between the letter and the message's body: the id of a streamed transaction.
     """
-    found: Numbers = np.flatnonzero(letters == MESSAGE)
-    if not len(found):
-        return found
-    at = batch.begin[found] + header + _PREFIX_AT
-    is_long = at + len(_NUL_BYTES) <= batch.end[found]
-    found, at = found[is_long], at[is_long]
-    numerals = Numerals(batch.data)
-    is_ours = numerals.int64(at) == _FIRST
-    for offset, value in _REST:
-        is_ours &= numerals.uint32(at + offset) == value
-    ours: Numbers = found[is_ours]
-    return ours
+    prefix_at = header + _PREFIX_AT
+    found = np.flatnonzero(letters == MESSAGE).tolist()
+    ours = [index for index in found if batch.payload(index).startswith(_NUL_BYTES, prefix_at)]
+    return np.array(ours, np.int64)
 
 
 def find_contexts(batch: MessageBatch, letters: Letters, transactions: Transactions) -> list[CommitContext]:

@@ -15,10 +15,6 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-_BATCH = 100
-_Attempt = tuple[TableName, str]
-"""A table, and a query that names all needed columns and reads no row."""
-
 _REASON = """
 SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
        (SELECT c.relrowsecurity AND row_security_active(c.oid)
@@ -41,20 +37,11 @@ def unreadable_tables(
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    attempts = [
-        (name, _test_query(name, columns)) for name, columns in _columns(usage, catalog, roots).items()
-    ]
-    refused: dict[TableName, tuple[HeadraceError, str]] = {}
-    for start in range(0, len(attempts), _BATCH):
-        batch = attempts[start : start + _BATCH]
-        # The server names only the first table, so the others are tried one by one.
-        if _privilege_error(session, " UNION ALL ".join(sql for _, sql in batch)) is not None:
-            refused |= {
-                attempt[0]: problem
-                for attempt in batch
-                if (problem := _problem_of(session, attempt)) is not None
-            }
-    return refused
+    problems = {
+        name: _find_problem(session, name, columns)
+        for name, columns in _columns(usage, catalog, roots).items()
+    }
+    return {name: problem for name, problem in problems.items() if problem is not None}
 
 
 def _columns(usage: Usage, catalog: Catalog, roots: Iterable[TableName]) -> dict[TableName, Sequence[str]]:
@@ -71,26 +58,25 @@ def _columns(usage: Usage, catalog: Catalog, roots: Iterable[TableName]) -> dict
 
 
 def _test_query(name: TableName, columns: Sequence[str]) -> str:
+    """Return a query that names all needed columns and reads no row."""
     tests = " OR ".join(f"{identifier(column)} IS NULL" for column in columns)
     return f"SELECT 1 FROM {quoted(name)} WHERE false AND ({tests})"  # noqa: S608 - quoted
 
 
-def _privilege_error(session: ReadSession, sql: str) -> HeadraceError | None:
+def _find_problem(
+    session: ReadSession, name: TableName, columns: Sequence[str]
+) -> tuple[HeadraceError, str] | None:
+    """Return why the role may not read these columns, and the SQL that grants it; None where it may."""
     try:
-        session.query(sql)
+        session.query(_test_query(name, columns))
     except HeadraceError as error:
         if error.kind is not Kind.PRIVILEGE:
             raise
-        return error
+        return _explain(session, name)
     return None
 
 
-def _problem_of(session: ReadSession, attempt: _Attempt) -> tuple[HeadraceError, str] | None:
-    """Return why the attempt is refused, and the SQL that grants it; None where it is not refused."""
-    name, sql = attempt
-    error = _privilege_error(session, sql)
-    if error is None:
-        return None
+def _explain(session: ReadSession, name: TableName) -> tuple[HeadraceError, str]:
     [(role, may_use_schema, has_row_security)] = session.query(_REASON, (name.schema, name.name))
     if has_row_security:
         grant = f"ALTER ROLE {identifier(role)} BYPASSRLS;"

@@ -281,6 +281,15 @@ GROUP BY 1
 """
 
 
+def read_labels(session: ReadSession, enums: Iterable[str]) -> dict[str, list[str]]:
+    """Read the labels of enums in their order, by `Column.base_type`.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    return dict(session.query(_LABELS, (sorted(enums),)))
+
+
 def label_findings(
     session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
 ) -> list[BindingFinding]:
@@ -295,8 +304,7 @@ def label_findings(
             wanted += _enum_fields(catalog[spec.table], spec.fields, catalog)
     if not wanted:
         return []
-    names = sorted({name for _, name in wanted})
-    labels = dict(session.query(_LABELS, (names,)))
+    labels = read_labels(session, {name for _, name in wanted})
     return [finding for field, name in wanted for finding in _compare_labels(field, labels.get(name, []))]
 
 

@@ -5,10 +5,10 @@ The catalog decides whether a schema file fits; nothing of this does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.catalog.checks import Fanout, Link, read_fanouts
+from headrace.catalog.checks import Fanout, Link, read_fanouts, read_labels
 from headrace.catalog.table import Catalog
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -21,13 +21,6 @@ SELECT d.objoid::bigint, coalesce(a.attname::text, ''), d.description
 FROM pg_description d
 LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid <> 0
 WHERE d.classoid = 'pg_class'::regclass AND d.objoid = ANY ($1::text[]::oid[])
-"""
-
-_LABELS = """
-SELECT CASE WHEN n.nspname = 'pg_catalog' THEN '' ELSE quote_ident(n.nspname) || '.' END
-       || quote_ident(t.typname), array_agg(e.enumlabel::text ORDER BY e.enumsortorder)
-FROM pg_enum e JOIN pg_type t ON t.oid = e.enumtypid JOIN pg_namespace n ON n.oid = t.typnamespace
-GROUP BY 1
 """
 
 # PostgreSQL keeps `status IN ('new', …)` as `status = ANY (ARRAY['new'::text, …])`.
@@ -61,7 +54,7 @@ class Hints:
     """
 
     comments: Mapping[ColumnName, str] = field(default_factory=dict)
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     listed: frozenset[ColumnName] = frozenset()
     hidden: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     fanouts: Mapping[Link, Fanout] = field(default_factory=dict)
@@ -82,10 +75,12 @@ def read_hints(session: ReadSession, catalog: Catalog) -> Hints:
     hidden: dict[TableName, set[str]] = {}
     for oid, column in session.query(_HIDDEN, oids):
         hidden.setdefault(names[oid], set()).add(column)
+    columns = (column for table in catalog.tables.values() for column in table.columns)
+    enums = {column.base_type for column in columns if column.category == "E"}
     links = {(name, key.columns[0]) for name, table in catalog.tables.items() for key in table.foreign_keys}
     return Hints(
         comments={(names[oid], column): text for oid, column, text in session.query(_COMMENTS, oids)},
-        labels={name: tuple(labels) for name, labels in session.query(_LABELS)},
+        labels=read_labels(session, enums),
         listed=frozenset((names[oid], column) for oid, column in session.query(_LISTED, oids)),
         hidden={name: frozenset(columns) for name, columns in hidden.items()},
         fanouts=read_fanouts(session, links),

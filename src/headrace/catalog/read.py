@@ -13,7 +13,6 @@ from headrace.catalog.table import (
     ReplicaIdentity,
     Table,
     UniqueKey,
-    UnusableIndex,
 )
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
@@ -98,7 +97,6 @@ ORDER BY a.attrelid, a.attnum
 _INDEXES = """
 SELECT i.indrelid::bigint, c.relname::text, m.amname::text,
        i.indisunique, i.indisprimary, i.indimmediate, i.indisreplident, i.indpred IS NOT NULL,
-       i.indisvalid AND i.indislive,
        ARRAY(SELECT a.attname::text
              FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, position)
              LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum <> 0
@@ -106,7 +104,7 @@ SELECT i.indrelid::bigint, c.relname::text, m.amname::text,
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
 JOIN pg_am m ON m.oid = c.relam
-WHERE i.indrelid = ANY ($1::text[]::oid[])
+WHERE i.indrelid = ANY ($1::text[]::oid[]) AND i.indisvalid AND i.indislive
 ORDER BY i.indrelid, i.indisprimary DESC, c.relname
 """
 
@@ -159,7 +157,6 @@ class _Index:
     immediate: bool
     identity: bool
     partial: bool
-    valid: bool
     columns: tuple[str | None, ...]
     """In index order; None stands for an expression."""
 
@@ -191,7 +188,7 @@ class _Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Details:
-    """What the queries beside the first one say of relations, by OID; `indexes` has unusable ones too."""
+    """What the queries beside the first one say of relations, by OID."""
 
     leaves: Mapping[int, list[_Leaf]]
     columns: Mapping[int, list[Column]]
@@ -199,12 +196,9 @@ class _Details:
     foreign_keys: Mapping[int, list[tuple[Any, ...]]]
     read_by_view: Mapping[int, list[tuple[Any, ...]]]
 
-    def valid_indexes(self, oid: int) -> list[_Index]:
-        return [index for index in self.indexes.get(oid, ()) if index.valid]
-
     def identity(self, oid: int, letter: str) -> _Identity:
         """Return what an old tuple of a table that holds rows carries."""
-        return _identity(letter, self.columns.get(oid, ()), self.valid_indexes(oid))
+        return _identity(letter, self.columns.get(oid, ()), self.indexes.get(oid, ()))
 
 
 def list_tables(session: ReadSession) -> list[TableName]:
@@ -259,7 +253,7 @@ def _read(
 
 def _table(row: tuple[Any, ...], details: _Details) -> Table:
     schema, name, oid, kind, letter, rows, pages, inherited = row
-    columns, indexes = tuple(details.columns.get(oid, ())), details.valid_indexes(oid)
+    columns, indexes = tuple(details.columns.get(oid, ())), details.indexes.get(oid, [])
     leaves = details.leaves.get(oid, [])
     if leaves:
         # The partitioned table itself holds no rows: neither its identity nor its estimates count.
@@ -281,7 +275,6 @@ def _table(row: tuple[Any, ...], details: _Details) -> Table:
         partitions=tuple(TableName(leaf.schema, leaf.name) for leaf in leaves),
         page_estimate=pages,
         inherited=inherited,
-        unusable=_unusable(details.indexes.get(oid, [])),
         reads=tuple(TableName(*read) for read in details.read_by_view.get(oid, [])),
     )
 
@@ -299,16 +292,6 @@ def _unique_keys(indexes: Sequence[_Index], columns: Sequence[Column]) -> tuple[
         )
         for index in indexes
         if index.unique and not index.partial and None not in index.columns
-    )
-
-
-def _unusable(indexes: Sequence[_Index]) -> tuple[UnusableIndex, ...]:
-    return tuple(
-        UnusableIndex(
-            index.name, index.leading, index.unique, index.valid, index.partial, None in index.columns
-        )
-        for index in indexes
-        if index.partial or not index.valid or None in index.columns
     )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.table import Column, Table, UniqueKey, UnusableIndex
-from headrace.model.names import TableName
+from headrace.catalog.table import Column, Table, UniqueKey
 from headrace.model.units import quantity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
@@ -51,10 +50,7 @@ def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
     problem = f"({', '.join(key)}) is no key of {table.name}: "
     if same:
         return _nearly_key(table, same[0], problem)
-    for index in table.unusable:
-        if index.unique and set(index.columns) == set(key):
-            return _unusable_index(table, index, problem)
-    return Advice(f"{problem}no unique index of NOT NULL columns covers it", _another_key(table))
+    return Advice(f"{problem}no valid unique index of NOT NULL columns covers it", _another_key(table))
 
 
 def _another_key(table: Table) -> str:
@@ -88,16 +84,6 @@ def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:
     )
 
 
-def _unusable_index(table: Table, index: UnusableIndex, problem: str) -> Advice:
-    if not index.valid:
-        sql = _reindex(table.name, index.name)
-        return Advice(
-            f"{problem}the index {index.name} is not valid, it was never finished", f"Run: {sql}", (sql,)
-        )
-    why = "is partial, other rows may repeat it" if index.partial else "has an expression beside the columns"
-    return Advice(f"{problem}the index {index.name} {why}", "Name the primary key, or add a unique index.")
-
-
 def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | None:
     """Return what it costs that no index of `table` begins with `columns`; None where one does.
 
@@ -108,12 +94,6 @@ def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | 
         return None
     cost = f"{reader} reads all of {table.name} ({_size(table)})"
     problem = f"no index of {table.name} begins with ({', '.join(columns)}): {cost}"
-    for index in table.unusable:
-        if not index.valid and not index.partial and set(index.columns[: len(columns)]) == set(columns):
-            sql = _reindex(table.name, index.name)
-            return Advice(
-                f"{problem}; {index.name} is not valid, it was never finished", f"Run: {sql}", (sql,)
-            )
     listed = ", ".join(identifier(name) for name in columns)
     concurrently, cost = (
         ("", ", which keeps its writers waiting") if table.kind == "p" else (" CONCURRENTLY", "")
@@ -135,10 +115,6 @@ def conversion_advice(table: Table, column: Column, other: Table, target: Column
         f"whose {kinds[1]} is {kinds[0]}: {reader} reads all of {table.name} ({_size(table)})",
         f"Give {table.name}.{column.name} ({column.type}) and {other.name}.{target.name} one {kinds[1]}.",
     )
-
-
-def _reindex(table: TableName, index: str) -> str:
-    return f"REINDEX INDEX CONCURRENTLY {quoted(TableName(table.schema, index))};"
 
 
 def _size(table: Table) -> str:

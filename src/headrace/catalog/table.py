@@ -63,21 +63,6 @@ class UniqueKey:
 
 
 @dataclass(frozen=True, slots=True)
-class UnusableIndex:
-    """An index that looks like a key, or like one that serves a lookup, and is neither.
-
-    `columns` are those before the first expression; `expression` is whether there is one.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    unique: bool
-    valid: bool
-    partial: bool
-    expression: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ForeignKey:
     """A foreign-key constraint of the table that holds the columns."""
 
@@ -111,7 +96,6 @@ class Table:
     """Blocks of 8 kB; as of the last VACUUM or ANALYZE, like the rows; 0 before the first."""
     inherited: bool = False
     """Whether an ordinary table has children by INHERITS."""
-    unusable: tuple[UnusableIndex, ...] = ()
     reads: tuple[TableName, ...] = ()
     """The tables that a view reads."""
 

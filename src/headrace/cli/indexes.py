@@ -9,11 +9,11 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch import Client, Generation
 from headrace.sinks.opensearch.client import path
 from headrace.state import GenerationState, Mailbox, StateKey, backfill_progress
 from headrace.state.orders import OF_GENERATIONS
-from headrace.state.orphans import Orphan, orphans
+from headrace.state.orphans import orphans
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ def _list_generation(
     )
 
 
-def _list_orphan(client: Client, orphan: Orphan) -> ListedGeneration:
-    served = f"readers see it as {', '.join(orphan.aliases)}; " if orphan.aliases else ""
+def _list_orphan(client: Client, orphan: Generation) -> ListedGeneration:
+    served = f"readers see it as {', '.join(orphan.names)}; " if orphan.names else ""
     reason = (
         f"{served}no deployment that keeps its state in this cluster knows it. If no other deployment has "
         f"this cluster as a secondary sink, remove it: DELETE /{orphan.index}"

@@ -167,7 +167,7 @@ class CatalogWatch:
         }
         usage = {table: self._columns.get(table, columns) for table, columns in sent.items()}
         found = read_once(session, usage, self._publication)
-        # Without the publication, which `MembershipWatch` looks at.
+        # Without the publication, see `headrace.datasources.publication_membership`.
         return Fingerprint(found.tables, ended=found.ended)
 
 

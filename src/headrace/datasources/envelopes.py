@@ -73,14 +73,13 @@ class TableDescriber:
                 DATABASE.
         """
         found = {table for batch in batches for table, _ in by_table(batch)}
-        for attempt in retrying():
-            with attempt:
-                session = self._session.get()
-                if not self._database:
-                    [(self._database,)] = session.query("SELECT current_database()::text")
-                known = self._known.of(session, found)
-                return TableDescriptions(known, self._database, roots)
-        raise AssertionError
+        return retrying()(self._describe, found, roots)
+
+    def _describe(self, tables: set[TableName], roots: Mapping[TableName, TableName]) -> TableDescriptions:
+        session = self._session.get()
+        if not self._database:
+            [(self._database,)] = session.query("SELECT current_database()::text")
+        return TableDescriptions(self._known.of(session, tables), self._database, roots)
 
     def close(self) -> None:
         """Close the session."""

@@ -8,6 +8,7 @@ have not reached yet.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,14 +23,13 @@ from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.publication_membership import (
-    MembershipWatch,
     Published,
     check_published,
     read_published,
 )
 from headrace.datasources.query_schema import RowsPlan, named_tables
 from headrace.datasources.source_options import CdcOptions
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table, one_table
@@ -41,6 +41,7 @@ from headrace.postgres.publication_filters import PublicationFilter, Publication
 from headrace.postgres.session import ReadSession
 
 _KEY, _SINCE = "tables", "since"
+_WATCH_SECONDS = 10.0
 
 
 def table_fields(tables: Iterable[TableName]) -> dict[str, Any]:
@@ -155,7 +156,8 @@ class FollowedTables:
         self._options = options
         self._plan = plan
         self._published: Published | None = None
-        self._watch: MembershipWatch | None = None
+        self._seen: Published | None = None
+        self._next_look = 0.0
         columns = {} if plan is None else {plan.shape.table: frozenset(plan.shape.columns)}
         self.columns = NamedInLog(options.publication) if self._watches_catalog else None
         self._catalog = CatalogWatch(self._url, options.publication, self.read_all, columns)
@@ -200,13 +202,18 @@ class FollowedTables:
         known = tables_of(start)
         tables = [table for table in self.named if known is None or table in known]
         found = self._read_published()  # before this process alters it
-        origin = LogOrigin.from_json(start)
+        origin, before = LogOrigin.from_json(start), Published.from_json(start)
         # Oids and xids of another server mean nothing here; the reader of the log reports that server.
-        if origin is None or (origin.system, origin.database) == found.place:
+        is_same_place = origin is None or not found.is_elsewhere(origin)
+        if is_same_place:
             self._catalog.restore(start)
         self.publish((), tables)
+        if is_same_place and before is not None:
+            self._compare(before, found, "since the checkpoint was written")
+
+    def _compare(self, before: Published, now: Published, since: str) -> None:
         options = self._options
-        check_published(start, found, options.publication, allows_loss=not options.fail_on_data_loss)
+        check_published(before, now, options.publication, since, allows_loss=not options.fail_on_data_loss)
 
     def publish(self, new: Sequence[TableName], tables: Sequence[TableName] = ()) -> None:
         """Make sure that the publication sends `tables`, and add the tables that are `new` to it."""
@@ -224,16 +231,25 @@ class FollowedTables:
             )
 
     def watch(self) -> None:
-        """Check from time to time that no table has left the publication; see `MembershipWatch`."""
-        if self._watch is None:
-            options = self._options
-            self._watch = MembershipWatch(
-                self._url,
-                options.publication,
-                self.named,
-                allows_loss=not options.fail_on_data_loss,
-            )
-        self._watch.look()
+        """Compare how the tables are published with the look before, unless that was a moment ago.
+
+        Raises:
+            HeadraceError: PUBLICATION, where an existing table has left the publication since, even if it has
+                come back, or the publication itself was altered. While the server is away, the stream
+                retries.
+        """
+        if time.monotonic() < self._next_look:
+            return
+        # Before the look, so that one that fails is not repeated at every call.
+        self._next_look = time.monotonic() + _WATCH_SECONDS
+        try:
+            now = self._read_published()
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            return  # the stream itself meets a server that stays away
+        before, self._seen = self._seen or now, now
+        self._compare(before, now, "while it was read")
 
     def unlogged(self) -> tuple[TableName, ...]:
         """Return the tables that are to be read again, because rows changed without a change in the log.
@@ -297,11 +313,9 @@ class FollowedTables:
         return {**since_of(start), **dict.fromkeys(new)}
 
     def close(self) -> None:
-        """Close the connections of the watches."""
+        """Close the connection of the catalog's watch; forget what was seen of the publication."""
         self._catalog.close()
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        self._seen, self._next_look = None, 0.0
 
     @property
     def _watches_catalog(self) -> bool:

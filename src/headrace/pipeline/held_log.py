@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headrace.model.lsn import Lsn
 from headrace.model.units import size
 from headrace.postgres.connection import Connection
-from headrace.postgres.log_holder import LogHolder, read_log_holder
+from headrace.postgres.log_holder import LogHolder, read_log_holders
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import StatusBoard
 
@@ -57,7 +57,7 @@ class HeldLog:
         if now < self._next:
             return
         self._next = now + _LOOK_SECONDS
-        holder = read_log_holder(connection)
+        holder = next(iter(read_log_holders(connection)), None)
         if holder is None:
             self._board.set_warning("held log", None)
             return

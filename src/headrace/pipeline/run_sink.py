@@ -22,7 +22,6 @@ from headrace.reporter import Reporter
 from headrace.schema.normal import normalised
 from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
 from headrace.sinks.opensearch.documents import count
-from headrace.sinks.opensearch.generations import FoundGeneration
 from headrace.sinks.opensearch.settings import adjust, required_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state import GenerationState, Quarantine, StateKey, backfill_progress
@@ -71,7 +70,7 @@ class ClusterSink:
     lease: Lease | None = None
     _is_leased: bool = field(default=False, init=False)
     _leased: frozenset[str] = field(default=frozenset(), init=False)
-    _found: Mapping[str, FoundGeneration] = field(default_factory=dict, init=False)
+    _found: Mapping[str, Generation] = field(default_factory=dict, init=False)
     _adjusted: dict[str, IndexOptions] = field(default_factory=dict, init=False)
     _name: str = field(init=False)
     _generations: Generations = field(init=False)
@@ -117,9 +116,8 @@ class ClusterSink:
         """Delete an index with its notes."""
         # Before the index: after a kill between them it is still seen, and dropped again.
         _forget_notes(self.state, self._target.key, name)
-        found = self._found.get(name)
-        index, uuid_ = ("", "") if found is None else (found.name, found.uuid)
-        self._generations.drop(Generation(index, name, "", 0, uuid_))
+        if (found := self._found.get(name)) is not None:
+            self._generations.drop(found)
 
     def count(self, name: str) -> int | None:
         """Return how many documents a search finds in an index; None where the cluster does not say."""
@@ -230,9 +228,7 @@ class ClusterSink:
                 adjust(self.client, name, options)
                 self._adjusted[name] = options
 
-    def _faults(
-        self, stored: Sequence[GenerationState], found: Mapping[str, FoundGeneration]
-    ) -> dict[str, str]:
+    def _faults(self, stored: Sequence[GenerationState], found: Mapping[str, Generation]) -> dict[str, str]:
         """Return why indexes that are there are not written any more as they should be."""
         targets = {
             generation.generation: generation.write_alias

@@ -98,7 +98,7 @@ class _ShortWaitConnection(psycopg.Connection[tuple[Any, ...]]):
             if time.monotonic() > deadline:
                 raise psycopg.OperationalError(f"no answer within {_QUERY_SECONDS:.0f} s")
 
-        return super().wait(_checked(gen, check, lambda: None), *args, **named)
+        return super().wait(checked(gen, check), *args, **named)
 
 
 class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -130,7 +130,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
                 hang_up(self.pgconn.socket)  # libpq sees the end of the stream, and cleans up
 
         try:
-            return super().wait(_checked(gen, check, silence.begin), *args, **named)
+            return super().wait(checked(gen, check, silence.begin), *args, **named)
         except psycopg.OperationalError:
             if lost:
                 raise lost[0] from None
@@ -149,8 +149,8 @@ def hang_up(descriptor: int) -> None:
         shared.shutdown(socket.SHUT_RDWR)
 
 
-def _checked(
-    gen: Generator[Any, Any, _Result], check: Callable[[], None], on_data: Callable[[], None]
+def checked(
+    gen: Generator[Any, Any, _Result], check: Callable[[], None], on_data: Callable[[], None] = lambda: None
 ) -> Generator[Any, Any, _Result]:
     """Run the generator `gen` of psycopg; call `check` while nothing is ready, else `on_data`."""
     try:

@@ -16,7 +16,6 @@ from headrace.postgres.quoting import table as quoted
 
 _SLOT_RELEASE_SECONDS = 5.0
 _INDEX_WAIT_SECONDS = 600
-_CLEAN_UP_MILLISECONDS = 2000
 _SECONDARY = ("COMMENT", "DROP INDEX", "LOCK TABLE")
 
 
@@ -31,7 +30,6 @@ class Step:
         undo: the SQL that takes it back.
         why: the reason, for people.
         alone: whether the statements refuse to run in a transaction (CONCURRENTLY).
-        clean_up: the SQL that is run if an `alone` statement fails.
     """
 
     statements: tuple[str, ...]
@@ -40,7 +38,6 @@ class Step:
     undo: str
     why: str
     alone: bool = False
-    clean_up: str = ""
 
     @property
     def gist(self) -> tuple[str, ...]:
@@ -104,8 +101,8 @@ def execute_plan(
 ) -> None:
     """Run a plan on an autocommit connection; call `on_step` with each step before it runs.
 
-    A step that fails is rolled back. (An unfinished index may stay while a transaction holds its table; the
-    error and the record name it, and the same call replaces it.) Earlier steps stay, and the publication's
+    A step that fails is rolled back. (An unfinished index stays; the record names it, and the same call
+    replaces it.) Earlier steps stay, and the publication's
     comment lists them: the same call finishes the work, a teardown undoes it.
 
     Raises:
@@ -154,26 +151,10 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
     try:
         for statement in step.statements:
             execute(connection, statement)
-    except psycopg.Error as error:
-        # An index that failed stays as INVALID, and would be maintained by every write.
-        _clean_up(step, connection, error)
-        raise
     finally:
         # A later step must not inherit the limit.
         if not connection.broken:
             execute(connection, "SET lock_timeout = 0")
-
-
-def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
-    """Drop what a failed step left; where an open transaction forbids it, note in `error` that it stays."""
-    if not step.clean_up:
-        return
-    try:
-        # The transaction that the step waited for may hold this up too: nobody waits as long again.
-        execute(connection, f"SET lock_timeout = {_CLEAN_UP_MILLISECONDS}")
-        execute(connection, step.clean_up)
-    except psycopg.Error:
-        error.add_note(step.clean_up)
 
 
 def _step_failed(
@@ -181,7 +162,8 @@ def _step_failed(
 ) -> HeadraceError:
     cause = refused_statement(connection, error)
     statement = step.gist[0]
-    leftovers = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
+    # Every write maintains an index that failed.
+    leftovers = " An unfinished index may stay: the same command replaces it." if step.alone else ""
     # lock_not_available: lock_timeout has ended the wait.
     if error.sqlstate == "55P03":
         seconds = _INDEX_WAIT_SECONDS if step.alone else lock_timeout

@@ -1,4 +1,4 @@
-"""Find the open transaction that makes the server keep log for every slot.
+"""Find the open transactions that make the server keep log for every slot, and a new slot wait.
 
 Decoding may have to begin where the oldest transaction that is still open wrote first, so a slot's
 `restart_lsn` stands there however far its stream is. Transactions of all databases count.
@@ -23,13 +23,13 @@ FROM (SELECT {session_text("a.pid")} || coalesce(', in ' || a.datname, '') || {I
              'COMMIT PREPARED or ROLLBACK PREPARED ' || quote_literal(p.gid) || ' there',
              age(p.transaction)
       FROM pg_prepared_xacts p) AS transactions
-ORDER BY age DESC LIMIT 1
+ORDER BY age DESC LIMIT $1
 """  # noqa: S608 - a fixed text
 
 
 @dataclass(frozen=True, slots=True)
 class LogHolder:
-    """The oldest transaction with a transaction id.
+    """An open transaction with a transaction id.
 
     Attributes:
         holder: its session, or its name where it is prepared, for people; never its statements.
@@ -40,11 +40,10 @@ class LogHolder:
     ending: str
 
 
-def read_log_holder(connection: Connection) -> LogHolder | None:
-    """Return the oldest open transaction that has written; None without any, as on a standby.
+def read_log_holders(connection: Connection, most: int = 1) -> list[LogHolder]:
+    """Return the oldest open transactions that have written; none on a standby.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    rows = query(connection, _OLDEST)
-    return LogHolder(*rows[0]) if rows else None
+    return [LogHolder(*row) for row in query(connection, _OLDEST, (most,))]

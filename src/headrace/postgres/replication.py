@@ -6,18 +6,19 @@ the connection string are handled by libpq. This module decodes nothing.
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.address import parse_address
-from headrace.postgres.answer_timeout import WatchedConnection
+from headrace.postgres.answer_timeout import WatchedConnection, checked
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
@@ -32,7 +33,6 @@ SETTINGS = {
 }
 """The settings of every session that reads the log."""
 _CANCEL_SECONDS = 5.0
-_SLICE_SECONDS = 1.0
 _OBJECT_NOT_IN_PREREQUISITE_STATE = "55000"
 
 
@@ -57,8 +57,6 @@ class ReplicationConnection(Closeable):
         self._missing_publication: str | None = None
         self._connection = _connect(url, application_name)
         self.server_mark = self._connection.server_mark
-        assert self._connection.silence is not None
-        self._silence = self._connection.silence
         self._connection.add_notice_handler(self._on_notice)
         self._pgconn = self._connection.pgconn
 
@@ -88,7 +86,7 @@ class ReplicationConnection(Closeable):
         *,
         slot: str = "",
         timeout: float | None = None,
-        on_timeout: Callable[[], None] | None = None,
+        on_timeout: Callable[[], None] = lambda: None,
     ) -> list[tuple[str | None, ...]]:
         """Run one SQL or replication command and return its rows as text.
 
@@ -224,93 +222,53 @@ class ReplicationConnection(Closeable):
             raise self._connection_lost(error) from error
 
     def _run(
-        self, sql: str, timeout: float | None = None, on_timeout: Callable[[], None] | None = None
+        self, sql: str, timeout: float | None = None, on_timeout: Callable[[], None] = lambda: None
     ) -> pq.abc.PGresult:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        finished = False
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+
+        def check() -> None:
+            if time.monotonic() > deadline:
+                on_timeout()
+                raise TimeoutError(f"no answer within {timeout} s")
+
         try:
             self._pgconn.send_query(sql.encode())
-            if not self._await_result(deadline):
-                if on_timeout is not None:
-                    on_timeout()
-                raise TimeoutError(f"no answer within {timeout} s")
-            result = self._last_result(deadline)
-            finished = True
+            results: list[pq.abc.PGresult] = self._connection.wait(
+                checked(generators.execute(self._pgconn), check)
+            )
         except psycopg.OperationalError as error:
-            finished = True
             raise self._connection_lost(error) from error
-        finally:
-            if not finished:  # an abandoned command could still create a slot
-                self._cancel()
-        return result
-
-    def _await_result(self, deadline: float | None) -> bool:
-        """Wait until the next result has arrived; return whether it has.
-
-        libpq's own wait would hold the interpreter's lock.
-        """
-        silence = self._silence
-        silence.begin()
-        while self._pgconn.is_busy():
-            left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
-            if self._wait(min(left, _SLICE_SECONDS)):
-                self._pgconn.consume_input()
-                silence.begin()
-            elif left <= _SLICE_SECONDS and deadline is not None:
-                return False
-            else:
-                silence.check()
-        return True
-
-    def _next_result(self, deadline: float | None = None) -> pq.abc.PGresult | None:
-        if not self._await_result(deadline):
-            raise HeadraceError(Kind.CONNECTION, f"{self.place} does not finish its answer")
-        return self._pgconn.get_result()
-
-    def _last_result(self, deadline: float | None) -> pq.abc.PGresult:
-        last = self._next_result(deadline)
-        if last is None:
+        except BaseException:
+            self._cancel()  # an abandoned command could still create a slot
+            raise
+        if not results:
             raise HeadraceError(Kind.CONNECTION, f"{self.place} gave no answer")
-        streams = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.FATAL_ERROR)
         # A statement list has a result for each statement; the last one is its answer.
-        while last.status not in streams and (following := self._next_result(deadline)) is not None:
-            last = following
-        # libpq takes no other command before the last result has been fetched.
-        if last.status == pq.ExecStatus.FATAL_ERROR:
-            while self._next_result(deadline) is not None:
-                pass
-        return last
+        return results[-1]
 
     def _cancel(self) -> None:
-        deadline = time.monotonic() + _CANCEL_SECONDS
         try:
             # CREATE_REPLICATION_SLOT may wait for hours for open transactions; closing the socket does not
             # end it.
             self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
-            while self._next_result(deadline) is not None:
-                pass
-        except (psycopg.OperationalError, HeadraceError):
+            self._connection.wait(generators.fetch_many(self._pgconn))
+        except psycopg.Error:
             self.close()  # the connection is gone, and with it the command
 
-    def _wait(self, timeout: float | None) -> bool:
-        if timeout is not None and timeout < 0:
-            timeout = 0
+    def _wait(self, timeout: float) -> bool:
         # Not `select`: a process with more than 1024 open files has descriptors that it cannot take.
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
-        return bool(poll.poll(None if timeout is None else timeout * 1000))
+        return bool(poll.poll(timeout * 1000))
 
     def _raise_end(self) -> None:
         if self._end is not None:
             raise self._end
 
     def _end_error(self) -> HeadraceError:
-        deadline = time.monotonic() + _CANCEL_SECONDS
-        result = self._next_result(deadline)
-        while result is not None and result.status == pq.ExecStatus.COPY_BOTH:
-            result = self._next_result(deadline)
-        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return self._error_of(result)
+        for result in self._connection.wait(generators.fetch_many(self._pgconn)):
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                return self._error_of(result)
         return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")
 
     def _missing_publication_error(self, message: str) -> HeadraceError:

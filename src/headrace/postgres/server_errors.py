@@ -8,7 +8,6 @@ states go.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import psycopg
 
@@ -27,19 +26,7 @@ GRANT_REPLICATION = (
 
 
 class RemovedLogError(HeadraceError):
-    """A piece of the log is not there; the slot is lost where that lasts.
-
-    Attributes:
-        lost: the error for a slot that is lost by that.
-    """
-
-    def __init__(self, cause: str, lost: HeadraceError) -> None:
-        super().__init__(Kind.SERVER_FAULT, cause)
-        self.lost = lost
-
-    # The inherited form has no place for `lost`.
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.cause, self.lost)
+    """A piece of the log is not there; the slot is lost where that lasts."""
 
 
 def sqlstate_error(
@@ -64,7 +51,7 @@ def sqlstate_error(
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
     meaning = classify(state, text, log=True)
-    if (passing := _passing_error(meaning, state, text, place, slot)) is not None:
+    if (passing := _passing_error(meaning, state, text, place)) is not None:
         return passing
     if meaning is ErrorClass.TOO_LARGE:
         return _row_too_large(text, slot)
@@ -78,9 +65,7 @@ def sqlstate_error(
     return _slot_error(state, text, slot, streaming=streaming)
 
 
-def _passing_error(
-    meaning: ErrorClass, state: str, text: str, place: str, slot: str = ""
-) -> HeadraceError | None:
+def _passing_error(meaning: ErrorClass, state: str, text: str, place: str) -> HeadraceError | None:
     """Return the error of what another try may cure; None for other errors."""
     if meaning is ErrorClass.AWAY:
         if state == "" or state.startswith(("08", "57P", "25P")):
@@ -91,7 +76,7 @@ def _passing_error(
             Kind.SERVER_FAULT, f"the server at {place} has a fault that usually passes: {text}"
         )
     if meaning is ErrorClass.LOG_REMOVED:
-        return RemovedLogError(f"the server at {place} does not find its log: {text}", slot_lost(slot, text))
+        return RemovedLogError(Kind.SERVER_FAULT, f"the server at {place} does not find its log: {text}")
     if meaning in (ErrorClass.NOT_PRIMARY, ErrorClass.READ_ONLY):
         return not_primary(place, text)
     return None
@@ -189,15 +174,6 @@ def _unusable_slot(text: str, slot: str) -> HeadraceError:
     if "can no longer" in lowered or "invalidated" in lowered or "wal_removed" in lowered:
         return slot_lost(slot, text)
     return HeadraceError(Kind.DATABASE, f"the slot {slot!r} cannot be used: {text} (SQLSTATE 55000)")
-
-
-def slot_in_use_by(reader: str | None, slot: str) -> HeadraceError:
-    """Return the error that names the reader of a slot; None: it has just ended."""
-    return HeadraceError(
-        Kind.SLOT_IN_USE,
-        f"the replication slot {slot!r} is read by another session ({reader or 'which has just ended'})",
-        "Stop that reader, or name a slot of its own for each.",
-    )
 
 
 def slot_lost(slot: str, why: str) -> HeadraceError:

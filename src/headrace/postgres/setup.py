@@ -292,7 +292,6 @@ def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
         undo=drop,
         why=f"{change.table} needs a unique index over {columns} to identify its rows by",
         alone=True,
-        clean_up=drop,
     )
 
 

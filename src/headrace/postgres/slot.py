@@ -14,10 +14,11 @@ import psycopg
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.connection import Closeable, Connection, connect, execute, refused_statement
+from headrace.postgres.log_holder import read_log_holders
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
-from headrace.postgres.server import session_text, with_limits
-from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error
+from headrace.postgres.server import is_in_recovery, session_text, with_limits
+from headrace.postgres.server_errors import slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -200,7 +201,7 @@ def create_slot(
             _creation_command(name, replication, temporary=temporary, failover=failover),
             slot=name,
             timeout=time_limit,
-            on_timeout=lambda: waits.extend(_blockers(url, replication.pid)),
+            on_timeout=lambda: waits.extend(_blockers(url)),
         )
         return ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication, temporary)
     except TimeoutError as error:
@@ -344,7 +345,12 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
 
 def slot_in_use(facts: SlotFacts) -> HeadraceError:
     """Return the error that names the reader of the slot."""
-    return slot_in_use_by(facts.reader, facts.name)
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {facts.name!r} is read by another session "
+        f"({facts.reader or 'which has just ended'})",
+        "Stop that reader, or name a slot of its own for each.",
+    )
 
 
 def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -364,31 +370,14 @@ def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, 
         ) from error
 
 
-def _blockers(url: str, pid: int) -> list[str]:
-    """Return who keeps the server process `pid` waiting, for people: its blockers first, then the oldest."""
-    sql = f"""
-        SELECT {session_text("a.pid")} || coalesce(', in ' || a.datname, '')
-               || coalesce(', transaction ' || a.backend_xid, '')
-               || coalesce(', open since ' || date_trunc('second', a.xact_start), '')
-               || coalesce(', ' || a.state, '')
-        FROM pg_stat_activity a
-        WHERE a.pid <> $1 AND (a.pid = ANY (pg_blocking_pids($1)) OR a.backend_xid IS NOT NULL)
-        ORDER BY a.pid = ANY (pg_blocking_pids($1)) DESC, a.xact_start
-    """  # noqa: S608 - a fixed text
-    prepared = """
-        SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || database || ', transaction '
-               || transaction || ', since ' || date_trunc('second', prepared)
-        FROM pg_prepared_xacts ORDER BY prepared
-    """
-    standby = """
-        SELECT 'a word of the primary about its open transactions: SELECT pg_log_standby_snapshot() there'
-        WHERE pg_is_in_recovery()
-    """
+def _blockers(url: str) -> list[str]:
+    """Return what a slot that is being made waits for, for people: the oldest transactions first."""
     with connect(url, application_name="headrace look") as connection:
-        results = (execute(connection, *statement) for statement in ((standby,), (sql, (pid,)), (prepared,)))
-        blockers = [str(text) for rows in results for (text,) in rows]
-    more = len(blockers) - _MAX_NAMED
-    return [*blockers[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        if is_in_recovery(connection):
+            return [
+                "a word of the primary about its open transactions: SELECT pg_log_standby_snapshot() there"
+            ]
+        return [transaction.holder for transaction in read_log_holders(connection, _MAX_NAMED)]
 
 
 def _waited_too_long(name: str, limit: float, waits: list[str]) -> HeadraceError:

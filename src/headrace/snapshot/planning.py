@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from headrace.catalog.table import Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName, name_arrays
 from headrace.postgres.session import ReadSession
@@ -119,6 +120,26 @@ def plan_tables(
         wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
         parts[table] = list(group_files(files, max(1, math.ceil(wanted))))
     return parts
+
+
+def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[CtidRange]:
+    """Plan ranges of about `target_bytes` of file that together hold every row, leaf by leaf.
+
+    A partitioned table without partitions has none.
+
+    Raises:
+        HeadraceError: BINDING where the table cannot be read by its blocks (dropped since, or a view);
+            CONNECTION, DATABASE.
+    """
+    if table.kind == "p" and not table.partitions:
+        return []
+    planned = plan_tables(session, [table.name], target_bytes=target_bytes, inheritance_children=False)
+    ranges = [range_ for part in planned[table.name] for range_ in part.ranges]
+    if any(range_.filenode is None for range_ in ranges):
+        raise HeadraceError(
+            Kind.BINDING, f"{table.name} has no rows of its own to read", "Name an ordinary table."
+        )
+    return ranges
 
 
 def check_table(session: ReadSession, table: TableName) -> bool:

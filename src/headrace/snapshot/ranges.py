@@ -15,21 +15,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
-from headrace.catalog.table import Catalog, Table
+from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import CtidRange, TableName, name_arrays
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession
-
-_FILES = """
-SELECT wanted.schema, wanted.name, pg_relation_size(c.oid), current_setting('block_size')::int,
-       pg_relation_filenode(c.oid)::bigint
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (schema, name, place)
-LEFT JOIN pg_namespace n ON n.nspname = wanted.schema
-LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'm')
-ORDER BY wanted.place
-"""
-
 
 _FILENODES = "SELECT pg_relation_filenode(to_regclass(name))::bigint FROM unnest($1::text[]) AS name"
 
@@ -39,29 +28,6 @@ class Queries(Protocol):
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a statement with `$1`-style parameters."""
-
-
-def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[CtidRange]:
-    """Plan ranges of about `target_bytes` of file that together hold every row, leaf by leaf.
-
-    A partitioned table without partitions has none.
-
-    Raises:
-        HeadraceError: BINDING where the table has no file (dropped since, or a view); CONNECTION, DATABASE.
-    """
-    leaves = table.partitions if table.kind == "p" else (table.name,)
-    ranges: list[CtidRange] = []
-    for schema, name, size, block_size, filenode in session.query(_FILES, name_arrays(leaves)):
-        leaf = TableName(schema, name)
-        if filenode is None:
-            raise HeadraceError(
-                Kind.BINDING, f"{leaf} has no rows of its own to read", "Name an ordinary table."
-            )
-        ranges.extend(
-            CtidRange(first, last, leaf, filenode)
-            for first, last in cut(-(-size // block_size), max(1, target_bytes // block_size))
-        )
-    return ranges
 
 
 _REWRITTEN = """

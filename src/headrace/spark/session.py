@@ -445,17 +445,11 @@ def _reason(text: str) -> str:
 
 
 def _own_address(master: str) -> dict[str, str]:
-    """Return the variable that names this machine's address to Spark, where its host name has none.
+    """Return the variable that names this machine's address to Spark, whose own host name may have none.
 
     Spark does not start without. Executors elsewhere need the real address, so a cluster gets no variable.
     """
-    if not is_local(master) or "SPARK_LOCAL_IP" in os.environ:
-        return {}
-    try:
-        socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return {"SPARK_LOCAL_IP": "127.0.0.1"}
-    return {}
+    return {} if not is_local(master) or "SPARK_LOCAL_IP" in os.environ else {"SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def _check_master(master: str) -> None:

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.client import Client
 from headrace.state.key import StateKey
 from headrace.state.pipeline_state import Unit
-from headrace.state.system_index import create_meta_index
+from headrace.state.system_index import StateDocument
 
 MOST_ORDERS = 100
 MOST_OPEN = 32
@@ -198,7 +198,7 @@ class Mailbox:
 
     def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._document = (key.meta_index, "_doc", f"{key.of_pipeline().id}.orders")
+        self._key = key.of_pipeline()
 
     def submit(self, order: Order) -> Order:
         """Ask for something; return the order whose answer to wait for.
@@ -272,38 +272,37 @@ class Mailbox:
 
     def forget(self) -> None:
         """Delete all orders."""
-        self._client.call("DELETE", path(*self._document), allow=(404,))
+        self._document().delete()
 
     def _change(self, change: Callable[[Orders], Orders]) -> Orders:
         """Change the orders by compare-and-set; each conflict means that another process has got on."""
         while True:
-            body, version = self._read()
+            body, document = self._read()
             known = _orders(body)
             changed = _bounded(change(known))
             # Nothing is written where nothing changes: so a repeated call costs a read alone.
             if changed == known:
                 return known
-            if self._replace(_body(changed), version):
+            if self._replace(_body(changed), document):
                 return changed
 
-    def _read(self) -> tuple[Mapping[str, Any] | None, object]:
-        # By its id, which needs no refresh.
-        answer = self._client.read(path(*self._document), allow=(404,))
-        if not answer.ok:
-            return None, None
-        found = answer.json()
-        return found["_source"], (found["_seq_no"], found["_primary_term"])
+    def _document(self) -> StateDocument:
+        id_ = f"{self._key.id}.orders"
+        return StateDocument(self._client, self._key.meta_index, id_, f"the orders of {self._key}")
 
-    def _replace(self, body: Mapping[str, Any], version: object) -> bool:
-        # Without a version there must be no document: of two processes that create it one gets a conflict.
-        condition: dict[str, str | int] = {"op_type": "create"}
-        if isinstance(version, tuple):
-            condition = dict(zip(("if_seq_no", "if_primary_term"), version, strict=True))
-        else:
-            create_meta_index(self._client, self._document[0])
-        target = path(*self._document, query=condition)
-        # A write whose answer was lost is sent again and conflicts with itself: each change can be repeated.
-        return self._client.call("PUT", target, {**body, "updated_at": _now()}, allow=(409,)).ok
+    def _read(self) -> tuple[Mapping[str, Any] | None, Any]:
+        document = self._document()
+        return document.load(), document
+
+    def _replace(self, body: Mapping[str, Any], document: Any) -> bool:
+        """Write the orders, unless another process has changed them since they were read."""
+        try:
+            document.save(body)
+        except HeadraceError as error:
+            if error.kind is not Kind.CONTINUITY:
+                raise
+            return False
+        return True
 
 
 # The rules, as pure functions.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from headrace.sinks.opensearch import Client, Generations
+from headrace.sinks.opensearch import Client, Generation, Generations
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import refresh_if_exists
 from headrace.state.key import meta_index
@@ -13,24 +12,7 @@ from headrace.state.key import meta_index
 _MAX_HITS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """A generation that no pipeline's state in this cluster lists.
-
-    Attributes:
-        name: the logical index that it was created for.
-        index: the concrete index.
-        hash: as in `Generation`.
-        aliases: the aliases for readers, without the write alias.
-    """
-
-    name: str
-    index: str
-    hash: str
-    aliases: tuple[str, ...]
-
-
-def orphans(client: Client, prefix: str) -> list[Orphan]:
+def orphans(client: Client, prefix: str) -> list[Generation]:
     """List the generations under `prefix` that no pipeline's state in this cluster lists, sorted by name.
 
     The state of a secondary sink's deployment is in another cluster: the indexes of such a sink are listed
@@ -40,13 +22,9 @@ def orphans(client: Client, prefix: str) -> list[Orphan]:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
     # Before the states are read: a generation that is created meanwhile is in a state, or not seen.
-    generations = Generations(client, prefix).all_with_aliases()
+    generations = Generations(client, prefix).all()
     known = set(_known_indexes(client, prefix))
-    return [
-        Orphan(generation.name, generation.index, generation.hash, aliases)
-        for generation, aliases in generations
-        if generation.index not in known
-    ]
+    return [generation for generation in generations if generation.index not in known]
 
 
 def _known_indexes(client: Client, prefix: str) -> Iterable[str]:

@@ -118,7 +118,7 @@ def test_log_that_stays_removed_is_found_behind_a_backlog_too(
 ) -> None:
     refusing.refuse("START_REPLICATION|pg_logical_slot_get", "58P01", _REMOVED, times=None)
     source.sql("INSERT INTO t VALUES (1, 'a')")
-    stream = source.stream(start, refusing.url, backlog_bytes=1, removed_seconds=1.0)
+    stream = source.stream(start, refusing.url, backlog_bytes=1, removed_tries=4)
     with pytest.raises(HeadraceError) as raised:
         read_on(stream, start)
     assert raised.value.kind is Kind.SLOT_LOST
@@ -184,7 +184,7 @@ def test_log_that_stays_removed_is_a_lost_slot(
 ) -> None:
     refusing.refuse("START_REPLICATION", "58P01", _REMOVED, times=None, after=after)
     source.sql("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
-    stream = source.stream(start, refusing.url, removed_seconds=1.0)
+    stream = source.stream(start, refusing.url, removed_tries=4)
     with pytest.raises(HeadraceError) as raised:
         read_on(stream, start)
     assert raised.value.kind is Kind.SLOT_LOST
@@ -203,7 +203,7 @@ def test_a_real_segment_that_was_removed_is_a_lost_slot(make_server: Callable[..
     )
     source.sql("INSERT INTO t VALUES (2, 'b')", "SELECT pg_switch_wal()", "INSERT INTO t VALUES (3, 'c')")
     (Path(data) / "pg_wal" / removed).unlink()
-    stream = source.stream(start, removed_seconds=1.0)
+    stream = source.stream(start, removed_tries=4)
     with pytest.raises(HeadraceError) as raised:
         read_on(stream, start)
     with connect(source.url) as connection:

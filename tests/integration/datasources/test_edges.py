@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.capture.toast import Reread, lookups
-from headrace.datasources.publication_membership import MembershipWatch
+from headrace.datasources import followed_tables
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -437,24 +437,6 @@ def test_a_new_column_is_none_of_those_that_were_chosen(query: Callable[..., Que
     assert kinds(one.take(1)) == [("insert", 1)]
 
 
-@pytest.mark.parametrize("back", [False, True])
-def test_a_table_that_leaves_the_publication_is_told_of(query: Callable[..., Query], back: bool) -> None:
-    """The log holds nothing of it from then on, and does not say so."""
-    one = query(**_START)
-    one.step()
-    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], allows_loss=False, seconds=0)
-    watch.look()
-    one.sql("INSERT INTO item VALUES (1, 'a')")
-    watch.look()
-    one.sql(f"ALTER PUBLICATION {one.slot} DROP TABLE item", "INSERT INTO item VALUES (2, 'lost')")
-    if back:
-        one.sql(f"ALTER PUBLICATION {one.slot} ADD TABLE item")
-    with pytest.raises(HeadraceError, match=r"has lost the table public\.item") as caught:
-        watch.look()
-    assert caught.value.kind is Kind.PUBLICATION
-    watch.close()
-
-
 _NARROWED = (
     "ALTER PUBLICATION {p} SET (publish = 'insert')",
     "UPDATE item SET name = 'lost'",
@@ -492,7 +474,7 @@ def test_a_publication_that_was_altered_while_nothing_ran_is_told_of(
 def test_a_publication_that_is_altered_while_it_is_read_is_told_of(
     query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MembershipWatch.__init__, "__kwdefaults__", {"seconds": 0.0})
+    monkeypatch.setattr(followed_tables, "_WATCH_SECONDS", 0.0)
     one = query(**_START)
     one.step()
     one.sql("INSERT INTO item VALUES (1, 'a')")
@@ -518,27 +500,32 @@ def test_other_work_on_a_publication_and_its_tables_is_none_of_ours(query: Calla
     assert kinds(one.take(1)) == [("insert", 1)]
 
 
-def test_a_table_that_is_dropped_has_left_nothing_behind(query: Callable[..., Query]) -> None:
-    one = query(**_START)
-    one.step()
-    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], allows_loss=False, seconds=0)
-    watch.look()
-    one.sql("DROP TABLE item")
-    watch.look()
-    watch.close()
-
-
-def test_a_running_query_looks_at_its_publication(
+def test_a_table_that_is_dropped_has_left_nothing_behind(
     query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MembershipWatch.__init__, "__kwdefaults__", {"seconds": 0.0})
+    monkeypatch.setattr(followed_tables, "_WATCH_SECONDS", 0.0)
+    one = query(**_START, onUnloggedChange="ignore")
+    one.step()
+    one.sql("DROP TABLE item")
+    one.step()
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_running_query_looks_at_its_publication(
+    query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch, back: bool
+) -> None:
+    """The log holds nothing of a table that has left, and does not say so."""
+    monkeypatch.setattr(followed_tables, "_WATCH_SECONDS", 0.0)
     one = query(**_START)
     one.step()
     one.sql("INSERT INTO item VALUES (1, 'a')")
     one.take(1)
-    one.sql(f"ALTER PUBLICATION {one.slot} DROP TABLE item")
-    with pytest.raises(HeadraceError, match="has lost the table"):
+    one.sql(f"ALTER PUBLICATION {one.slot} DROP TABLE item", "INSERT INTO item VALUES (2, 'lost')")
+    if back:
+        one.sql(f"ALTER PUBLICATION {one.slot} ADD TABLE item")
+    with pytest.raises(HeadraceError, match=r"has lost the table public\.item") as caught:
         one.step()
+    assert caught.value.kind is Kind.PUBLICATION
 
 
 def test_a_comment_at_the_end_of_a_condition_ends_with_it(query: Callable[..., Query]) -> None:

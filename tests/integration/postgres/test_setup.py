@@ -223,7 +223,7 @@ def test_an_unfinished_index_is_named_and_replaced(url: str, connection: Connect
         execute(writer, f"LOCK TABLE {T} IN ROW EXCLUSIVE MODE")
         cancel = threading.Timer(1.0, execute, (other, "SELECT pg_cancel_backend($1)", (pid,)))
         cancel.start()
-        with pytest.raises(HeadraceError, match=r"CREATE UNIQUE INDEX.*DROP INDEX CONCURRENTLY IF EXISTS"):
+        with pytest.raises(HeadraceError, match=r"CREATE UNIQUE INDEX.*An unfinished index may stay"):
             execute_plan(plan, connection)
         cancel.join()
         writer.rollback()

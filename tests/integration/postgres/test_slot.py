@@ -14,7 +14,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot, with_reader
+from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
@@ -66,11 +66,7 @@ def test_creation_that_waits_names_the_transaction_and_leaves_nothing(
     with connect(url, application_name="old one", autocommit=False) as writer:
         execute(writer, "INSERT INTO t VALUES (1)")
         pid = writer.info.backend_pid
-        [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
-        expected = (
-            rf"pid {pid}, old one of postgres, from 127.0.0.1, in .*, transaction {xid}, open since 20.*, "
-            "idle in transaction"
-        )
+        expected = rf"pid {pid}, old one of postgres, from 127.0.0.1, in .*, idle in transaction.* since 20"
         with pytest.raises(HeadraceError, match=expected) as caught:
             create_slot(url, "s_wait", time_limit=0.5)
         assert caught.value.kind is Kind.SLOT_WAIT
@@ -87,8 +83,7 @@ def test_a_role_that_may_not_see_sessions_learns_whom_it_waits_for(
     try:
         with connect(url, application_name="old one", autocommit=False) as writer:
             execute(writer, "INSERT INTO t VALUES (1)")
-            [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
-            expected = rf"pid {writer.info.backend_pid}, old one of postgres, .*, transaction {xid}"
+            expected = rf"pid {writer.info.backend_pid}, old one of postgres, "
             with pytest.raises(HeadraceError, match=expected):
                 create_slot(as_user(url, "bare", "pw"), "s_bare_wait", time_limit=0.5)
     finally:
@@ -332,7 +327,7 @@ def test_the_slots_of_the_database_are_listed_with_their_readers(
             with replication_connection(url) as second:
                 with pytest.raises(HeadraceError) as caught:
                     second.start("s_two", 0, ["p"])
-                assert "someone's reader" in str(with_reader(second, "s_two", caught.value))
+                assert f"PID {stream.pid}" in str(caught.value)
             reader = f"pid {stream.pid}, someone's reader of postgres, from 127.0.0.1"
             found = {facts.name: facts for facts in list_slots(connection)}
     finally:

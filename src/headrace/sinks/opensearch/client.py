@@ -325,16 +325,13 @@ class Client:
     def read(self, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
         """Send a request that changes nothing (GET, or POST with a body), with a few retries."""
         method = "GET" if body is None else "POST"
-        allowed = tuple(allow)
-        for attempt in Retrying(
+        attempts = Retrying(
             retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.1, max=2),
             stop=stop_after_attempt(self._read_attempts),
             reraise=True,
-        ):
-            with attempt:
-                return self.call(method, target, body, allow=allowed)
-        raise AssertionError("tenacity re-raises the last error")
+        )
+        return attempts(self.call, method, target, body, allow=tuple(allow))
 
     def wait_until_ready(self, seconds: float = 60.0) -> str:
         """Wait until a node answers and the cluster accepts writes; returns the server's version.
@@ -343,19 +340,20 @@ class Client:
             HeadraceError: the last failure after `seconds`; at once for an error that is not retryable.
                 SINK_REJECTED where it is another kind of server, or too old.
         """
-        for attempt in Retrying(
+        attempts = Retrying(
             retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.2, max=2),
             stop=stop_after_delay(seconds),
             reraise=True,
-        ):
-            with attempt:
-                # The cluster may have been upgraded while it was away.
-                self._product = None
-                product = self.product()
-                self.call("GET", f"{_HEALTH}?wait_for_status=yellow&timeout=5s")
-                return product.version
-        raise AssertionError("tenacity re-raises the last error")
+        )
+        return attempts(self._ready_version)
+
+    def _ready_version(self) -> str:
+        # The cluster may have been upgraded while it was away.
+        self._product = None
+        product = self.product()
+        self.call("GET", f"{_HEALTH}?wait_for_status=yellow&timeout=5s")
+        return product.version
 
     def product(self) -> Product:
         """Return the server's product and version; requested once.

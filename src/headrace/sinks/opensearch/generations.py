@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.settings import (
     IndexOptions,
+    adjust,
     backfill_settings,
     template_fault,
 )
@@ -41,6 +42,7 @@ class Generation:
         number: counts the generations of `name`.
         uuid: the index's UUID in OpenSearch.
         schema: the normalised schema that it was created for, as JSON text.
+        aliases: all names that lead to it.
     """
 
     name: str
@@ -49,20 +51,17 @@ class Generation:
     number: int
     uuid: str
     schema: str = field(default="", compare=False)
+    aliases: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def target(self) -> str:
         """Return the alias for writing."""
         return write_alias(self.index)
 
-
-@dataclass(frozen=True, slots=True)
-class FoundGeneration:
-    """A generation as the cluster shows it: the logical index, its UUID and all its aliases."""
-
-    name: str
-    uuid: str
-    aliases: frozenset[str]
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the aliases for readers, sorted."""
+        return tuple(sorted(alias for alias in self.aliases if not alias.endswith(_WRITE)))
 
 
 class Generations:
@@ -78,27 +77,17 @@ class Generations:
 
     def existing(self, name: str) -> list[Generation]:
         """List the generations of `name`, oldest first; other indexes with similar names are left out."""
-        known = [self._read(name, index, about) for index, about in self._candidates(name).items()]
-        return sorted(
-            (generation for generation in known if generation is not None),
-            key=lambda generation: generation.number,
-        )
+        return sorted(self.find([name]).values(), key=lambda generation: generation.number)
 
-    def all_with_aliases(self) -> list[tuple[Generation, tuple[str, ...]]]:
-        """List every generation under the prefix with its aliases for readers, sorted by index."""
+    def all(self) -> list[Generation]:
+        """List every generation under the prefix, sorted by index."""
         answer = self._client.read(
             path(f"{self._prefix}*", query={"expand_wildcards": "all", "allow_no_indices": "true"})
         )
-        result = []
-        for index, about in sorted(answer.json().items()):
-            name = _meta(about).get("index", "")
-            generation = self._read(name, index, about)
-            if generation is not None:
-                names = (alias for alias in about.get("aliases", {}) if not alias.endswith(_WRITE))
-                result.append((generation, tuple(sorted(names))))
-        return result
+        known = [self._read(index, about) for index, about in sorted(answer.json().items())]
+        return [generation for generation in known if generation is not None]
 
-    def find(self, indexes: Iterable[str]) -> dict[str, FoundGeneration]:
+    def find(self, indexes: Iterable[str]) -> dict[str, Generation]:
         """Find the generations of these logical indexes, closed ones too, by the concrete index's name.
 
         One request covers twenty logical indexes.
@@ -106,16 +95,15 @@ class Generations:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
-        found: dict[str, FoundGeneration] = {}
+        found: dict[str, Generation] = {}
         wanted = set(indexes)
         for names in join_names([f"{self.alias(name)}_*" for name in sorted(wanted)]):
             query = {"expand_wildcards": "all", "ignore_unavailable": "true"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
-                name = _meta(about).get("index", "")
-                if name in wanted and self._match(name, index) is not None:
-                    uuid = about["settings"]["index"]["uuid"]
-                    found[index] = FoundGeneration(name, uuid, frozenset(about.get("aliases", ())))
+                generation = self._read(index, about)
+                if generation is not None and generation.name in wanted:
+                    found[index] = generation
         return found
 
     def behind(self, aliases: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -165,7 +153,7 @@ class Generations:
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
         self._client.call("PUT", path(index), self._client.product().adapt(request))
-        generation = Generation(name, index, spec_hash, number, self._uuid(index), schema)
+        generation = self.find([name])[index]
         # A template may change what is stored without any error at creation.
         if (fault := template_fault(self._client, index)) is not None:
             self.drop(generation)
@@ -177,13 +165,7 @@ class Generations:
 
         During a backfill an index has no replicas and no refresh, and remembers deletes for longer.
         """
-        settings = options.settings
-        lasting = {
-            "refresh_interval": settings.get("refresh_interval", options.refresh_interval),
-            "number_of_replicas": settings.get("number_of_replicas", options.number_of_replicas),
-            "gc_deletes": settings.get("gc_deletes", options.gc_deletes),
-        }
-        self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
+        adjust(self._client, generation.index, options)
         # Refreshes were off: without this a search would find nothing until the first interval has passed.
         self._client.call("POST", path(generation.index, "_refresh"))
 
@@ -194,7 +176,8 @@ class Generations:
             HeadraceError: SINK_REJECTED, where the alias's name belongs to an index of another program.
         """
         alias = self.alias(generation.name)
-        current = [index for index in self._holders(generation.name) if index != generation.index]
+        holders = self._holders(generation.name)
+        current = [holder.index for holder in holders if holder.index != generation.index]
         # One request: the cluster applies all actions in one step, so readers see one index at any time.
         actions = [{"remove": {"index": index, "alias": alias}} for index in current]
         actions.append({"add": {"index": generation.index, "alias": alias}})
@@ -233,8 +216,7 @@ class Generations:
 
     def published(self, name: str) -> Generation | None:
         """Return the generation that the alias serves, or None."""
-        current = self._holders(name)
-        return next((generation for generation in self.existing(name) if generation.index in current), None)
+        return next(iter(self._holders(name)), None)
 
     def drop(self, generation: Generation) -> None:
         """Delete the generation and its documents, unless it is gone or another index has its name."""
@@ -243,18 +225,19 @@ class Generations:
         if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
             self._client.call("DELETE", path(generation.index), allow=(404,))
 
-    def _holders(self, name: str) -> list[str]:
-        """List the indexes behind the alias.
+    def _holders(self, name: str) -> list[Generation]:
+        """List the generations behind the alias.
 
         Raises:
             HeadraceError: SINK_REJECTED, where one of them is not a generation.
         """
         alias = self.alias(name)
         answer = self._client.read(path(alias), allow=(404,))
-        found = answer.json() if answer.ok else {}
-        for index, about in found.items():
+        holders = []
+        for index, about in (answer.json() if answer.ok else {}).items():
+            generation = self._read(index, about)
             # What others have made is never touched.
-            if index == alias or self._read(name, index, about) is None:
+            if index == alias or generation is None or generation.name != name:
                 what = "an index" if index == alias else f"an alias of the index {index}"
                 raise HeadraceError(
                     Kind.SINK_REJECTED,
@@ -262,15 +245,18 @@ class Generations:
                     "Set a `prefix`, run beside it, and take the name over with `headrace adopt`; or "
                     "remove what holds it.",
                 )
-        return list(found)
+            holders.append(generation)
+        return holders
 
-    def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
-        match = self._match(name, index)
-        ours = _meta(about)
-        if match is None or ours.get("index") != name:
+    def _read(self, index: str, about: Mapping[str, Any]) -> Generation | None:
+        """Return the generation that an index is; None for one that Headrace has not made."""
+        ours: dict[str, str] = about.get("mappings", {}).get("_meta", {}).get(_OURS, {})
+        name = ours.get("index", "")
+        match = self._match(name, index) if name else None
+        if match is None:
             return None
-        uuid = about["settings"]["index"]["uuid"]
-        return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
+        uuid, aliases = about["settings"]["index"]["uuid"], frozenset(about.get("aliases", ()))
+        return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""), aliases)
 
     def _candidates(self, name: str) -> dict[str, dict[str, Any]]:
         """Read aliases, mappings and settings of all indexes that may be generations of `name`."""
@@ -280,15 +266,3 @@ class Generations:
 
     def _match(self, name: str, index: str) -> re.Match[str] | None:
         return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
-
-    def _uuid(self, index: str) -> str:
-        found = self._client.read(path(index, "_settings")).json()
-        uuid = found[index]["settings"]["index"]["uuid"]
-        assert isinstance(uuid, str)
-        return uuid
-
-
-def _meta(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Headrace has written into the mapping of an index; empty where it has not made it."""
-    found: dict[str, Any] = about.get("mappings", {}).get("_meta", {}).get(_OURS, {})
-    return found
