@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
@@ -279,16 +279,12 @@ class HealthMonitor:
             self._named_session = session
 
     def _look_at_cluster(self) -> None:
-        """Make sure that the state is there; show counters, quarantine and sizes."""
+        """Look whether the cluster answers; show counters, quarantine and sizes."""
         state = self.store.current
         if state is None:
             return
-        place = path(self.store.index, "_doc", self._key.id)
-        # Also a sign of life of the cluster: the query may save its state seldom, and in another thread.
-        if not self._client.read(place, allow=(404,)).ok:
-            raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
-            )
+        # The query may save its state seldom, and in another thread.
+        self._client.read(path(self.store.index, "_doc", self._key.id), allow=(404,))
         self.board.set_counts(state.counters)
         self._count_quarantine()
         self._measure_indexes(state)

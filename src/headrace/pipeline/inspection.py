@@ -64,8 +64,7 @@ class Inspection:
         setup: the set-up plan, with what it refuses. Only for indexes that fit the catalog.
         coverage: what the log carries of each table, for the same indexes.
         fingerprint: the catalog's fingerprint, of the same moment as `catalog`.
-        unfit: retained generations that do not fit the database any more, with the reason.
-        misfits: the indexes whose schema files name what the database does not have.
+        misfits: the indexes and retained generations whose schemas name what the database does not have.
     """
 
     project: Project
@@ -80,7 +79,6 @@ class Inspection:
     setup: SetupPlan
     coverage: tuple[TableCoverage, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    unfit: Mapping[str, str] = field(default_factory=dict)
     misfits: frozenset[str] = frozenset()
 
     def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
@@ -208,8 +206,7 @@ def inspect(
         setup=setup,
         coverage=coverage,
         fingerprint=bound.fingerprint,
-        unfit=bound.unfit,
-        misfits=bound.misfits & project.specs.keys(),
+        misfits=bound.misfits,
     )
 
 
@@ -227,13 +224,12 @@ def _find_problems(
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The schemas bound to the catalog; as in `Inspection`, but `misfits` names retained generations too."""
+    """The schemas bound to the catalog; as in `Inspection`."""
 
     project: Project
     catalog: Catalog
     fingerprint: Fingerprint
     findings: tuple[BindingFinding, ...]
-    unfit: Mapping[str, str]
     misfits: frozenset[str]
 
 
@@ -242,7 +238,6 @@ def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
     catalog, fingerprint = _read_consistent(session, project)
     by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
     misfits = frozenset(name for name, found in by_index.items() if _errors(found))
-    unfit = {name: _errors(by_index.pop(name))[0].cause for name in misfits & project.retained.keys()}
     found = _distinct(finding for listed in by_index.values() for finding in listed)
     project = with_specs(project, {name: complete(spec, catalog) for name, spec in project.followed.items()})
     specs = list(project.followed.values())
@@ -253,7 +248,7 @@ def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
     found += nested_findings(session, specs, catalog, limits)
     if reading:
         found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
-    return _Bound(project, catalog, fingerprint, tuple(found), unfit, misfits)
+    return _Bound(project, catalog, fingerprint, tuple(found), misfits)
 
 
 def _required(
@@ -352,16 +347,11 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
 def _try_filters(
     session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
 ) -> list[BindingFinding]:
-    """Try all filters in one statement and, where that is refused, each by itself."""
-    probes = [
-        (condition, sql) for table, condition, sql in filter_probes(spec, catalog) if table not in without
-    ]
-    if not probes:
-        return []
-    if _explain(session, " UNION ALL ".join(sql for _, sql in probes)) is None:
-        return _execute_filters(session, spec, catalog, without)
-    refusals = [(condition, _explain(session, sql)) for condition, sql in probes]
-    return [_filter_finding(condition, refusal) for condition, refusal in refusals if refusal is not None]
+    """Try each filter; where none is refused, execute the raw ones on some rows."""
+    probes = filter_probes(spec, catalog)
+    tried = [(condition, _explain(session, sql)) for table, condition, sql in probes if table not in without]
+    refused = [_filter_finding(condition, refusal) for condition, refusal in tried if refusal is not None]
+    return refused or _execute_filters(session, spec, catalog, without)
 
 
 def _execute_filters(

@@ -47,7 +47,7 @@ from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version
 from headrace.spark.session import LocalSpark, given_spark, local_spark
-from headrace.state import Counters, DeferredKeys, StateStore
+from headrace.state import StateStore
 from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
@@ -351,12 +351,7 @@ def confirm_applied(project: Project, endpoints: Endpoints, board: StatusBoard) 
     """Confirm the applied position to the slot; where that fails, the next start repeats a little."""
     try:
         with contextlib.closing(short_timeout_client(endpoints)) as client:
-            store = StateStore(client, project.key)
-            state = store.load()
-            deferred = DeferredKeys(client, project.key)
-            # No document waits any more, so all before `ahead` is durable, though no batch has said so yet.
-            if state is not None and state.ahead is not None and deferred.count() == 0:
-                state = store.advance(state.ahead, Counters())
+            state = StateStore(client, project.key).load()
         if state is None or state.phase != "following":
             return
         with connect(endpoints.database) as connection:

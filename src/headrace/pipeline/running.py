@@ -21,7 +21,7 @@ from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, OrderDesk
+from headrace.pipeline.order_desk import LOG_LEVELS, LogLevelName, OrderDesk, do_errand
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.quarantined_documents import RetriedDocuments, list_quarantined
@@ -100,8 +100,11 @@ class RunningPipeline:
         keeps_state = self._endpoints.keeps_state
         seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
         self._client = Client(keeps_state.with_timeout(seconds), read_attempts=1)
-        errands = Errands(lambda: self._project, self._endpoints)
-        self.desk = OrderDesk(Mailbox(self._client, project.key), self.board, errands.do)
+        self.desk = OrderDesk(
+            Mailbox(self._client, project.key),
+            self.board,
+            lambda order: do_errand(order, self._project, self._endpoints),
+        )
         self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
         self._hosts = (*project.deployment.server.public_hosts, *hosts)
