@@ -170,28 +170,24 @@ class OrderDesk:
         order: Order,
         text: str = "",
         *,
-        done: bool,
         result: Any = None,
         error: HeadraceError | None = None,
     ) -> None:
         """Store what came of an order.
 
         Args:
-            text: in a few words; of one that failed, the cause where no error is given.
-            done: whether it is carried out; else it has failed.
+            text: in a few words.
             result: as JSON values.
-            error: why it has failed.
+            error: why it has failed; None: it is carried out.
 
         Raises:
             HeadraceError: an error of the cluster; the call can be repeated.
         """
-        if not done and error is None:
-            error = HeadraceError(Kind.USAGE, text or "it cannot be carried out")
-        noted = None if done or error is None else OrderError.of(error)
+        noted = None if error is None else OrderError.of(error)
         self.mailbox.answer(order.id, text, result=result, error=noted)
         with self._lock:
             self._open = tuple(other for other in self._open if other.id != order.id)
-        if noted is None:
+        if error is None:
             self.board.report.done(f"control: {order}: done{f': {text}' if text else ''}")
         else:
             self.board.report.warning(f"control: {order}: {error}")
@@ -264,7 +260,7 @@ class OrderDesk:
             logging.getLogger("headrace").setLevel(level.upper())
             report.info(f"log level {level}, set by {order.by}")
             result = {"level": level}
-        self.answer(order, done=True, result=result)
+        self.answer(order, result=result)
 
     def _start_thread(self, order: Order) -> None:
         stopping = Stopping()
@@ -290,7 +286,7 @@ class OrderDesk:
         try:
             for attempt in retrying(longest=1.0, ending=stopping):
                 with attempt:
-                    self.answer(order, text, done=error is None, result=result, error=error)
+                    self.answer(order, text, result=result, error=error)
         except HeadraceError as failure:
             self.board.report.warning(f"control: {order}: its answer cannot be stored: {failure}")
         finally:
@@ -298,4 +294,4 @@ class OrderDesk:
                 del self._threads[order.id]
 
     def _fail(self, order: Order, cause: str, remedy: str) -> None:
-        self.answer(order, cause, done=False, error=HeadraceError(Kind.USAGE, cause, remedy))
+        self.answer(order, cause, error=HeadraceError(Kind.USAGE, cause, remedy))

@@ -21,9 +21,9 @@ from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import LOG_LEVELS, LogLevelName, OrderDesk, do_errand
+from headrace.pipeline.order_desk import LogLevelName, OrderDesk, do_errand
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
-from headrace.pipeline.project import Project, find_index
+from headrace.pipeline.project import Project
 from headrace.pipeline.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.pipeline.reloads import Load, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunContext
@@ -312,7 +312,6 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown index; an error of either server.
         """
-        find_index(self._project, index)
         options = {"repair": repair, "percent": percent}
         return report_of(self._order(new_order(OrderKind.VERIFY, index, options=options, by=_BY)))
 
@@ -376,8 +375,6 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown level; as for `pause`.
         """
-        if level not in LOG_LEVELS:
-            raise HeadraceError(Kind.USAGE, f"{level!r} is no log level", f"Write {', '.join(LOG_LEVELS)}.")
         self._order_at_once(new_order(OrderKind.LOG_LEVEL, options={"level": level}, by=by))
 
     def _order_at_once(self, order: Order) -> None:
