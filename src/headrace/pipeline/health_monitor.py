@@ -160,7 +160,7 @@ class HealthMonitor:
         """
         if self.error is not None:
             raise self.error
-        if self._connection is None or self._facts is None or fresh:
+        if self._facts is None or fresh:
             try:
                 self._facts = inspect_server(self.connection, self.endpoints.database)
             except HeadraceError as error:
@@ -190,8 +190,6 @@ class HealthMonitor:
             HeadraceError: CONNECTION, AUTHENTICATION.
         """
         if self._connection is None:
-            # A new session may be with another server at the same address.
-            self._facts = None
             self._connection = connect(self.endpoints.database, application_name="headrace watch")
         return self._connection
 
@@ -311,7 +309,7 @@ class HealthMonitor:
             self.board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:
-        self._facts = None
+        self._facts = None  # a new session may be with another server at the same address
         if self._connection is not None:
             self._connection.close()
             self._connection = None
