@@ -165,7 +165,7 @@ class Claim:
         """
         project = self.project
         inspection = inspect_fitting(project, self.endpoints, connection)
-        inspection.raise_errors(reseeds=project.reseeds)
+        inspection.raise_errors()
         fitting, waiting = inspection.project.specs, inspection.project.waiting
         # An index that readers see may wait; one that was never complete is a mistake to be told now.
         if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):

@@ -104,28 +104,20 @@ class Inspection:
 
     @property
     def other_problems(self) -> tuple[HeadraceError, ...]:
-        """The problems beside a lost slot, which a run that reseeds starts with."""
+        """The problems beside a lost slot, which is a gap: a run decides by its policy what follows."""
         return tuple(error for error in self.problems if error.kind is not Kind.SLOT_LOST)
 
-    def errors(self, *, reseeds: bool = False) -> tuple[HeadraceError, ...]:
-        """Return all that keeps `run` from starting, the policy on replica identities included.
+    def errors(self) -> tuple[HeadraceError, ...]:
+        """Return all that keeps `run` from starting, the policy on replica identities included."""
+        return (*_errors(self.findings), *self.other_problems, *self.setup.refused, *self.setup.outstanding)
 
-        Args:
-            reseeds: whether the run starts with a lost slot too.
-        """
-        problems = self.other_problems if reseeds else self.problems
-        return (*_errors(self.findings), *problems, *self.setup.refused, *self.setup.outstanding)
-
-    def raise_errors(self, *, reseeds: bool = False) -> None:
+    def raise_errors(self) -> None:
         """Raise all errors, where there are any.
-
-        Args:
-            reseeds: as in `errors`.
 
         Raises:
             ErrorGroup: all errors.
         """
-        if errors := self.errors(reseeds=reseeds):
+        if errors := self.errors():
             raise ErrorGroup(errors)
 
     def carried(self) -> dict[TableName, frozenset[str]]:

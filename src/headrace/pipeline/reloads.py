@@ -144,7 +144,7 @@ class Reloads:
         errors += check_code(project)
         with connect(self.endpoints.database, application_name="headrace run") as connection:
             inspection = inspect(project, self.endpoints, connection)
-        errors += inspection.errors(reseeds=True)
+        errors += inspection.errors()
         if not errors:
             try:
                 self.results[order.id] = self._adopt(project, inspection)

@@ -72,7 +72,7 @@ def inspect_retained(
         specs = {**inspection.project.retained, id_: generation.spec}
         project = dataclasses.replace(inspection.project, retained=specs)
         wider = inspect(project, endpoints, connection)
-        errors = wider.errors(reseeds=True)
+        errors = wider.errors()
         if why := errors[0].cause if errors else _why_different(generation, wider.types(id_)):
             unfit[id_] = why
         else:
