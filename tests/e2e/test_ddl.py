@@ -131,6 +131,7 @@ def change_under_load(town: Town, kind: str, way: str) -> None:
             town.write_schema("people", ddl.file)
             town.run_command("reload")
             town.sql(ddl.sql)
+            town.run_command("reload")
         else:
             town.sql(ddl.sql)
             if ddl.misfit:

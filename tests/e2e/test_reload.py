@@ -126,7 +126,7 @@ def test_what_the_cluster_refuses_is_told_and_keeps_its_index_as_it_was(town: To
 
 
 @pytest.mark.long
-def test_a_column_that_the_changed_file_names_first_is_taken_up_when_the_table_has_it(town: Town) -> None:
+def test_a_column_that_the_changed_file_names_first_is_taken_up_once_the_table_has_it(town: Town) -> None:
     running(town)
     change_under_load(town, *SHORT)
 

@@ -88,9 +88,6 @@ class DigestRanges:
     Used from one thread. PostgreSQL computes the digests. The documents themselves are transferred only where
     a transform changes them, because only its results can be compared, and where one cannot be read, so that
     it is found.
-
-    Attributes:
-        transformed: whether the index has a transform.
     """
 
     def __init__(
@@ -102,7 +99,7 @@ class DigestRanges:
         self._plan, self._order = plan, _key_order(plan)
         self._last: tuple[str, ...] | None = None
         self._width = len(plan.key)
-        self.transformed = spec.transform is not None
+        self._transformed = spec.transform is not None
         self._assembler = Assembler(session, spec, catalog)
         self._presence = Presence(session, spec, catalog)
 
@@ -125,7 +122,7 @@ class DigestRanges:
         # The last key, before the transform: a row that it drops has been passed too.
         if rows:
             self._last = rows[-1][3:]
-        if self.transformed:
+        if self._transformed:
             return self._assemble([id_ for id_, *_ in rows])
         return [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
 

@@ -28,7 +28,7 @@ from headrace.logs import LogLevel
 from headrace.model.units import quantity
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import Errands, OrderDesk
+from headrace.pipeline.order_desk import OrderDesk, do_errand
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
@@ -150,8 +150,8 @@ def _follow(
         )
         try:
             with contextlib.closing(Client(endpoints.sink)) as client:
-                errands = Errands(lambda: project, endpoints)
-                desk = OrderDesk(Mailbox(client, project.key), board, errands.do)
+                mailbox = Mailbox(client, project.key)
+                desk = OrderDesk(mailbox, board, lambda order: do_errand(order, project, endpoints))
                 around = RunContext(board, stopping, desk, lambda: (project, ()), on_live=story.start)
                 PipelineRun(project, endpoints, RunOptions(log_level=log_level), around).execute()
         except HeadraceError as error:

@@ -8,9 +8,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.reloads import Reloads
 from headrace.state import Order, StateStore
-from headrace.state.orders import OF_GENERATIONS, OrderKind
-
-_BUILDING = OF_GENERATIONS | {OrderKind.RELOAD}
+from headrace.state.orders import OrderKind
 
 
 @dataclass(eq=False, slots=True)
@@ -44,9 +42,8 @@ class Answers:
         elif done:
             result = {"generation": self._served_by(order)}
         if not done and error is None:
-            kind = Kind.SINK_REJECTED if order.kind in _BUILDING else Kind.USAGE
-            error = HeadraceError(kind, text)
-        self.desk.answer(order, text, done=done, result=result, error=error)
+            error = HeadraceError(Kind.SINK_REJECTED, text)
+        self.desk.answer(order, text, result=result, error=error)
 
     def carry_out(self, order: Order) -> None:
         """Begin what an order asks for; the desk answers it."""

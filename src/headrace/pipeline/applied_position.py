@@ -32,7 +32,7 @@ from headrace.state.sink_notes import SecondarySinkNotes
 _UNASKED_SECONDS = 0.1
 _REPLICA_SECONDS = 30.0
 _REQUEST_SECONDS = 0.5
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
+_LOOK_SECONDS = 0.05
 _Result = TypeVar("_Result")
 _START = "Start `headrace run`; where it ends with an error, mend that first."
 
@@ -135,7 +135,6 @@ class AppliedPosition:
             HeadraceError: an error that is not retryable, or that has not passed at the end.
         """
         began = time.monotonic()
-        pause = _SHORTEST_PAUSE
         while True:
             late = time.monotonic() - began
             try:
@@ -150,8 +149,7 @@ class AppliedPosition:
             except HeadraceError as error:
                 if error.retry is Retry.NEVER or late >= seconds:
                     raise
-            time.sleep(max(0.0, min(pause, seconds - late)))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            time.sleep(max(0.0, min(_LOOK_SECONDS, seconds - late)))
 
     def covers(self, state: PipelineState, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is in the documents of every index.

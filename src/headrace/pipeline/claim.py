@@ -30,21 +30,6 @@ _SINK_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """What a process holds that runs a deployment.
-
-    Attributes:
-        project: the files that it begins with.
-        lock: of the slot.
-        lease: of the slot and the indexes, in the cluster that keeps the state.
-    """
-
-    project: Project
-    lock: SlotLock
-    lease: Lease
-
-
 @dataclass(eq=False, slots=True)
 class Claim:
     """Claims one deployment; used from the run's thread.
@@ -100,8 +85,8 @@ class Claim:
         except HeadraceError as failure:
             return failure.retry is Retry.BACK_OFF
 
-    def take(self, held: contextlib.ExitStack) -> Claimed:
-        """Take the lock, check the files, and take the leases; `held` gives them up.
+    def take(self, held: contextlib.ExitStack) -> SlotLock:
+        """Take the lock, check the files, and take the leases; `held` gives them up. Return the lock.
 
         The files are checked with the lock held: the half-saved state of a run that is just ending must not
         look like a broken one.
@@ -118,7 +103,7 @@ class Claim:
             taken.enter_context(self.lease)
             # All or nothing: an error before gives up what was taken.
             held.push(taken.pop_all())
-        return Claimed(self.project, lock, self.lease)
+        return lock
 
     def _may_start_now(self) -> bool:
         try:
@@ -180,7 +165,7 @@ class Claim:
         """
         project = self.project
         inspection = inspect_fitting(project, self.endpoints, connection)
-        inspection.raise_errors(reseeds=project.reseeds)
+        inspection.raise_errors()
         fitting, waiting = inspection.project.specs, inspection.project.waiting
         # An index that readers see may wait; one that was never complete is a mistake to be told now.
         if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):

@@ -250,7 +250,7 @@ class Definitions:
     def _inspect(self, connection: Connection, generations: Iterable[GenerationState]) -> None:
         """Inspect the database for the files, and for generations that no file describes any more."""
         inspection = inspect_fitting(self.project, self._endpoints, connection)
-        if errors := inspection.errors(reseeds=True):
+        if errors := inspection.errors():
             raise ErrorGroup(errors)
         hashes = self._hashes(inspection)
         self._unreadable = {}

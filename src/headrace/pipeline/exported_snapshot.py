@@ -1,4 +1,4 @@
-"""Create a slot, and hold its snapshot while a backfill reads it, for some minutes at most.
+"""Hold the snapshot of a new slot while a backfill reads it, for some minutes at most.
 
 While the snapshot exists, VACUUM removes no row of the database that has died since. So the time is limited.
 Afterwards the backfill reads the rest from the current rows, as it does after a kill.
@@ -8,43 +8,7 @@ from __future__ import annotations
 
 import time
 
-from headrace.errors import HeadraceError, Kind, Patience
-from headrace.postgres.slot import ExportedSlot, create_slot
-from headrace.status.board import StatusBoard
-
-_FIRST_WAIT_SECONDS = 15.0
-_WAIT_SECONDS = 600.0
-_FAULT_SECONDS = 2.0
-
-
-def wait_for_slot(
-    url: str, name: str, board: StatusBoard, *, temporary: bool = False, failover: bool = False
-) -> ExportedSlot:
-    """Create a slot as `create_slot` does, and try for as long as it takes.
-
-    The first wait is short, so that the delay is reported soon. The others are long, because each starts from
-    the beginning.
-
-    Raises:
-        HeadraceError: an error of `create_slot` other than SLOT_WAIT, or a SERVER_FAULT that lasts.
-    """
-    seconds, patience = _FIRST_WAIT_SECONDS, Patience()
-    while True:
-        try:
-            slot = create_slot(url, name, time_limit=seconds, temporary=temporary, failover=failover)
-        except HeadraceError as failure:
-            error = patience.judge(failure)
-            if error.kind not in {Kind.SLOT_WAIT, Kind.SERVER_FAULT}:
-                if error is failure:
-                    raise
-                raise error from failure
-            board.record_error(error)
-            if error.kind is Kind.SERVER_FAULT:
-                time.sleep(_FAULT_SECONDS)
-        else:
-            board.recovered()
-            return slot
-        seconds = _WAIT_SECONDS
+from headrace.postgres.slot import ExportedSlot
 
 
 class HeldSnapshot:

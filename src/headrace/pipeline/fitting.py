@@ -29,7 +29,7 @@ def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connecti
     complete = inspection = inspect(project, endpoints, connection)
     waiting: dict[str, str] = {}
     # What does not fit may hide something else that does not: until those that are left are right.
-    while inspection.errors() and not inspection.problems:
+    while inspection.errors() and not inspection.other_problems:
         suspects = inspection.misfits or frozenset(inspection.project.specs)
         found = {name: _why_unfit(project, name, endpoints, connection) for name in suspects}
         unfit = {name: why for name, why in found.items() if why}

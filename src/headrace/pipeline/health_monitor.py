@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
@@ -30,8 +30,7 @@ from headrace.status.phases import Phase
 
 _SECONDS = 1.0
 _REQUEST_SECONDS = 0.5
-_COUNT_SECONDS = 5.0
-_MEASURE_SECONDS = 20.0
+_MEASURE_SECONDS = 5.0
 _TIMEOUT_SECONDS = 3.0
 _HELD_BACK_SECONDS = 10.0
 
@@ -78,7 +77,6 @@ class HealthMonitor:
     _connection: Connection | None = field(default=None, init=False)
     _facts: ServerFacts | None = field(default=None, init=False)
     _next: float = field(default=0.0, init=False)
-    _next_count: float = field(default=0.0, init=False)
     _next_measure: float = field(default=0.0, init=False)
     _next_request: float = field(default=0.0, init=False)
     _shown: tuple[Kind, str] | None = field(default=None, init=False)
@@ -142,10 +140,11 @@ class HealthMonitor:
         if self._stall is not None and self._stall.is_stalled:
             # A stall says more of the same cause. What is still wrong behind it is told again.
             self._shown = None
-        elif (error := self.error or cluster or waits_for) is not None:
+        elif (error := self.error or cluster or waits_for or self._reader_error()) is not None:
             self._show_failure(error)
         elif self._signals is not None:
-            self._show_reader_status(self._signals)
+            self._shown = None
+            self.board.recovered()
 
     def forget(self) -> None:
         """Look anew at once."""
@@ -161,7 +160,7 @@ class HealthMonitor:
         """
         if self.error is not None:
             raise self.error
-        if self._connection is None or self._facts is None or fresh:
+        if self._facts is None or fresh:
             try:
                 self._facts = inspect_server(self.connection, self.endpoints.database)
             except HeadraceError as error:
@@ -180,8 +179,8 @@ class HealthMonitor:
     @property
     def read_by_another(self) -> str:
         """Who reads the slot, where that is not a run of this deployment; else empty."""
-        slot = self.slot
-        return slot.reader or "" if slot is not None and _is_read_by_another(slot) else ""
+        reader = "" if self.slot is None else self.slot.reader or ""
+        return "" if application_name(self._key.slot) in reader else reader
 
     @property
     def connection(self) -> Connection:
@@ -191,8 +190,6 @@ class HealthMonitor:
             HeadraceError: CONNECTION, AUTHENTICATION.
         """
         if self._connection is None:
-            # A new session may be with another server at the same address.
-            self._facts = None
             self._connection = connect(self.endpoints.database, application_name="headrace watch")
         return self._connection
 
@@ -222,18 +219,15 @@ class HealthMonitor:
             self._shown = (error.kind, error.cause)
             self.board.record_error(error)
 
-    def _show_reader_status(self, signals: SignalFiles) -> None:
-        """Show what the source waits for; without that the run has recovered."""
-        waiting = signals.reader_error()
-        if waiting is None and self.slot is not None and _is_read_by_another(self.slot):
-            waiting = slot_in_use(self.slot)
-        if waiting is None:
-            waiting = self._held_back(time.monotonic())
-        if waiting is not None:
-            self._show_failure(waiting)
-            return
-        self._shown = None
-        self.board.recovered()
+    def _reader_error(self) -> HeadraceError | None:
+        """Return what the source waits for; None for nothing, and where no query runs."""
+        if self._signals is None:
+            return None
+        if (waiting := self._signals.reader_error()) is not None:
+            return waiting
+        if self.slot is not None and self.read_by_another:
+            return slot_in_use(self.slot)
+        return self._held_back(time.monotonic())
 
     def _held_back(self, now: float) -> HeadraceError | None:
         """Return an error where the server sends nothing because a standby must have the changes first."""
@@ -279,25 +273,20 @@ class HealthMonitor:
             self._named_session = session
 
     def _look_at_cluster(self) -> None:
-        """Make sure that the state is there; show counters, quarantine and sizes."""
+        """Look whether the cluster answers; show counters, quarantine and sizes."""
         state = self.store.current
         if state is None:
             return
-        place = path(self.store.index, "_doc", self._key.id)
-        # Also a sign of life of the cluster: the query may save its state seldom, and in another thread.
-        if not self._client.read(place, allow=(404,)).ok:
-            raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
-            )
+        # The query may save its state seldom, and in another thread.
+        self._client.read(path(self.store.index, "_doc", self._key.id), allow=(404,))
         self.board.set_counts(state.counters)
-        self._count_quarantine()
-        self._measure_indexes(state)
+        if time.monotonic() >= self._next_measure:
+            self._next_measure = time.monotonic() + _MEASURE_SECONDS
+            self._count_quarantine()
+            self._measure_indexes(state)
 
     def _measure_indexes(self, state: PipelineState) -> None:
         """Show how many documents readers find in each index, and their size."""
-        if time.monotonic() < self._next_measure:
-            return
-        self._next_measure = time.monotonic() + _MEASURE_SECONDS
         served = [generation for generation in state.in_sink("").generations if generation.published]
         sizes = index_sizes(self._client, [generation.generation for generation in served])
         results = self._verifications.results(generation.index for generation in served)
@@ -315,20 +304,12 @@ class HealthMonitor:
 
     def _count_quarantine(self) -> None:
         indexes = self.read_project().quarantine()
-        if not indexes or time.monotonic() < self._next_count:
-            return
-        self._next_count = time.monotonic() + _COUNT_SECONDS
-        counts = self._quarantine.counts()
+        counts = self._quarantine.counts() if indexes else {}
         for index in indexes:
             self.board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:
-        self._facts = None
+        self._facts = None  # a new session may be with another server at the same address
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _is_read_by_another(slot: SlotFacts) -> bool:
-    """Whether a connection that is not a run's own reads the slot."""
-    return slot.reader is not None and application_name(slot.name) not in slot.reader

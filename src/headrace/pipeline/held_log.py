@@ -15,7 +15,6 @@ from headrace.status.board import StatusBoard
 # What the server keeps behind the confirmed position; less is normal between two of its checkpoints.
 _LEAST_BYTES = 64 << 20
 _STANDS_SECONDS = 60.0
-_LOOK_SECONDS = 5.0
 
 
 class HeldLog:
@@ -38,7 +37,7 @@ class HeldLog:
         self._least_bytes = least_bytes
         self._clock = clock
         self._restart: Lsn | None = None
-        self._since = self._next = clock()
+        self._since = clock()
         self._told: LogHolder | None = None
 
     def look(self, connection: Connection, slot: SlotFacts) -> None:
@@ -51,13 +50,8 @@ class HeldLog:
         if slot.restart != self._restart:
             self._restart, self._since = slot.restart, now
         held = (slot.confirmed_flush or 0) - (slot.restart or 0)
-        if held < self._least_bytes or now - self._since < _STANDS_SECONDS:
-            self._board.set_warning("held log", None)
-            return
-        if now < self._next:
-            return
-        self._next = now + _LOOK_SECONDS
-        holder = next(iter(read_log_holders(connection)), None)
+        is_held = held >= self._least_bytes and now - self._since >= _STANDS_SECONDS
+        holder = next(iter(read_log_holders(connection)), None) if is_held else None
         if holder is None:
             self._board.set_warning("held log", None)
             return

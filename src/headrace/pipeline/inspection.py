@@ -64,8 +64,7 @@ class Inspection:
         setup: the set-up plan, with what it refuses. Only for indexes that fit the catalog.
         coverage: what the log carries of each table, for the same indexes.
         fingerprint: the catalog's fingerprint, of the same moment as `catalog`.
-        unfit: retained generations that do not fit the database any more, with the reason.
-        misfits: the indexes whose schema files name what the database does not have.
+        misfits: the indexes and retained generations whose schemas name what the database does not have.
     """
 
     project: Project
@@ -80,7 +79,6 @@ class Inspection:
     setup: SetupPlan
     coverage: tuple[TableCoverage, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    unfit: Mapping[str, str] = field(default_factory=dict)
     misfits: frozenset[str] = frozenset()
 
     def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
@@ -106,28 +104,20 @@ class Inspection:
 
     @property
     def other_problems(self) -> tuple[HeadraceError, ...]:
-        """The problems beside a lost slot, which a run that reseeds starts with."""
+        """The problems beside a lost slot, which is a gap: a run decides by its policy what follows."""
         return tuple(error for error in self.problems if error.kind is not Kind.SLOT_LOST)
 
-    def errors(self, *, reseeds: bool = False) -> tuple[HeadraceError, ...]:
-        """Return all that keeps `run` from starting, the policy on replica identities included.
+    def errors(self) -> tuple[HeadraceError, ...]:
+        """Return all that keeps `run` from starting, the policy on replica identities included."""
+        return (*_errors(self.findings), *self.other_problems, *self.setup.refused, *self.setup.outstanding)
 
-        Args:
-            reseeds: whether the run starts with a lost slot too.
-        """
-        problems = self.other_problems if reseeds else self.problems
-        return (*_errors(self.findings), *problems, *self.setup.refused, *self.setup.outstanding)
-
-    def raise_errors(self, *, reseeds: bool = False) -> None:
+    def raise_errors(self) -> None:
         """Raise all errors, where there are any.
-
-        Args:
-            reseeds: as in `errors`.
 
         Raises:
             ErrorGroup: all errors.
         """
-        if errors := self.errors(reseeds=reseeds):
+        if errors := self.errors():
             raise ErrorGroup(errors)
 
     def carried(self) -> dict[TableName, frozenset[str]]:
@@ -208,8 +198,7 @@ def inspect(
         setup=setup,
         coverage=coverage,
         fingerprint=bound.fingerprint,
-        unfit=bound.unfit,
-        misfits=bound.misfits & project.specs.keys(),
+        misfits=bound.misfits,
     )
 
 
@@ -227,13 +216,12 @@ def _find_problems(
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """The schemas bound to the catalog; as in `Inspection`, but `misfits` names retained generations too."""
+    """The schemas bound to the catalog; as in `Inspection`."""
 
     project: Project
     catalog: Catalog
     fingerprint: Fingerprint
     findings: tuple[BindingFinding, ...]
-    unfit: Mapping[str, str]
     misfits: frozenset[str]
 
 
@@ -242,7 +230,6 @@ def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
     catalog, fingerprint = _read_consistent(session, project)
     by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
     misfits = frozenset(name for name, found in by_index.items() if _errors(found))
-    unfit = {name: _errors(by_index.pop(name))[0].cause for name in misfits & project.retained.keys()}
     found = _distinct(finding for listed in by_index.values() for finding in listed)
     project = with_specs(project, {name: complete(spec, catalog) for name, spec in project.followed.items()})
     specs = list(project.followed.values())
@@ -253,7 +240,7 @@ def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
     found += nested_findings(session, specs, catalog, limits)
     if reading:
         found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
-    return _Bound(project, catalog, fingerprint, tuple(found), unfit, misfits)
+    return _Bound(project, catalog, fingerprint, tuple(found), misfits)
 
 
 def _required(
@@ -352,16 +339,11 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
 def _try_filters(
     session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
 ) -> list[BindingFinding]:
-    """Try all filters in one statement and, where that is refused, each by itself."""
-    probes = [
-        (condition, sql) for table, condition, sql in filter_probes(spec, catalog) if table not in without
-    ]
-    if not probes:
-        return []
-    if _explain(session, " UNION ALL ".join(sql for _, sql in probes)) is None:
-        return _execute_filters(session, spec, catalog, without)
-    refusals = [(condition, _explain(session, sql)) for condition, sql in probes]
-    return [_filter_finding(condition, refusal) for condition, refusal in refusals if refusal is not None]
+    """Try each filter; where none is refused, execute the raw ones on some rows."""
+    probes = filter_probes(spec, catalog)
+    tried = [(condition, _explain(session, sql)) for table, condition, sql in probes if table not in without]
+    refused = [_filter_finding(condition, refusal) for condition, refusal in tried if refusal is not None]
+    return refused or _execute_filters(session, spec, catalog, without)
 
 
 def _execute_filters(

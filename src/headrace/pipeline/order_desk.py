@@ -45,49 +45,26 @@ CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
 Outcome = tuple[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Errands:
-    """Does what orders ask for that change no index, beside the stream.
+def do_errand(order: Order, project: Project, endpoints: Endpoints) -> Outcome:
+    """Do what an order asks for that changes no index, beside the stream.
 
-    Args:
-        read_project: returns the project that the run follows now.
-        endpoints: where it reads and writes.
+    Raises:
+        HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`.
     """
-
-    read_project: Callable[[], Project]
-    endpoints: Endpoints
-
-    def do(self, order: Order) -> Outcome:
-        """Do what an order asks for.
-
-        Raises:
-            HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`.
-        """
-        by_kind = {
-            OrderKind.VERIFY: self._verify,
-            OrderKind.QUARANTINE_RETRY: self._retry,
-            OrderKind.QUARANTINE_DROP: self._drop,
-        }
-        return by_kind[order.kind](order)
-
-    def _verify(self, order: Order) -> Outcome:
+    document = order.options.get("id")
+    if order.kind is OrderKind.VERIFY:
         options = VerifyOptions(**{"sink": order.sink or None, **order.options})
-        report = verify(self.read_project(), order.index or "", options, SilentReporter())
+        report = verify(project, order.index or "", options, SilentReporter())
         return report.summary, as_data(report)
-
-    def _retry(self, order: Order) -> Outcome:
-        retried = retry_quarantined(self.read_project(), self.endpoints, order.index, order.options.get("id"))
+    if order.kind is OrderKind.QUARANTINE_RETRY:
+        retried = retry_quarantined(project, endpoints, order.index, document)
         left = [entry.to_json() for entry in retried.left]
         right = f"{retried.found - len(left):,} of {quantity(retried.found, 'document')} right now"
         return right, {"found": retried.found, "left": left}
-
-    def _drop(self, order: Order) -> Outcome:
-        key = self.read_project().key
-        entries = list_quarantined(self.endpoints, key, order.index, order.options.get("id"))
-        forget_quarantined(self.endpoints, key, entries)
-        return f"forgotten: {quantity(len(entries), 'document')}", {
-            "dropped": [entry.to_json() for entry in entries]
-        }
+    entries = list_quarantined(endpoints, project.key, order.index, document)
+    forget_quarantined(endpoints, project.key, entries)
+    dropped = [entry.to_json() for entry in entries]
+    return f"forgotten: {quantity(len(entries), 'document')}", {"dropped": dropped}
 
 
 @dataclass(eq=False, slots=True)
@@ -97,7 +74,7 @@ class OrderDesk:
     Args:
         mailbox: the orders of the deployment.
         board: is told of a pause; its reporter gets a line for each order and each answer.
-        do_errand: does what takes a while, in a thread of its own; see `Errands`.
+        do_errand: does what takes a while, in a thread of its own; see the function `do_errand`.
         clock: monotonic seconds.
 
     Attributes:
@@ -193,28 +170,24 @@ class OrderDesk:
         order: Order,
         text: str = "",
         *,
-        done: bool,
         result: Any = None,
         error: HeadraceError | None = None,
     ) -> None:
         """Store what came of an order.
 
         Args:
-            text: in a few words; of one that failed, the cause where no error is given.
-            done: whether it is carried out; else it has failed.
+            text: in a few words.
             result: as JSON values.
-            error: why it has failed.
+            error: why it has failed; None: it is carried out.
 
         Raises:
             HeadraceError: an error of the cluster; the call can be repeated.
         """
-        if not done and error is None:
-            error = HeadraceError(Kind.USAGE, text or "it cannot be carried out")
-        noted = None if done or error is None else OrderError.of(error)
+        noted = None if error is None else OrderError.of(error)
         self.mailbox.answer(order.id, text, result=result, error=noted)
         with self._lock:
             self._open = tuple(other for other in self._open if other.id != order.id)
-        if noted is None:
+        if error is None:
             self.board.report.done(f"control: {order}: done{f': {text}' if text else ''}")
         else:
             self.board.report.warning(f"control: {order}: {error}")
@@ -287,7 +260,7 @@ class OrderDesk:
             logging.getLogger("headrace").setLevel(level.upper())
             report.info(f"log level {level}, set by {order.by}")
             result = {"level": level}
-        self.answer(order, done=True, result=result)
+        self.answer(order, result=result)
 
     def _start_thread(self, order: Order) -> None:
         stopping = Stopping()
@@ -313,7 +286,7 @@ class OrderDesk:
         try:
             for attempt in retrying(longest=1.0, ending=stopping):
                 with attempt:
-                    self.answer(order, text, done=error is None, result=result, error=error)
+                    self.answer(order, text, result=result, error=error)
         except HeadraceError as failure:
             self.board.report.warning(f"control: {order}: its answer cannot be stored: {failure}")
         finally:
@@ -321,4 +294,4 @@ class OrderDesk:
                 del self._threads[order.id]
 
     def _fail(self, order: Order, cause: str, remedy: str) -> None:
-        self.answer(order, cause, done=False, error=HeadraceError(Kind.USAGE, cause, remedy))
+        self.answer(order, cause, error=HeadraceError(Kind.USAGE, cause, remedy))

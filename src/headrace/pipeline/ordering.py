@@ -11,9 +11,8 @@ from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.controller.generations import why_no_way_back
 from headrace.pipeline.project import Project, find_index
 from headrace.state.orders import Mailbox, Order, OrderError, OrderKind
-from headrace.state.pipeline_state import PipelineState
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_LOOK_SECONDS = 0.3
 
 
 def submit_for_generation(applied: AppliedPosition, project: Project, order: Order) -> Order:
@@ -26,8 +25,9 @@ def submit_for_generation(applied: AppliedPosition, project: Project, order: Ord
     index = order.index or ""
     find_index(project, index)
     state = applied.check()
-    if order.kind is OrderKind.ROLLBACK:
-        _check_way_back(state, index)
+    if order.kind is OrderKind.ROLLBACK and (why_not := why_no_way_back(index, state.of(index))):
+        remedy = "`headrace indexes` lists what is there; [generations] keep says how many are kept."
+        raise HeadraceError(Kind.USAGE, why_not, remedy)
     return Mailbox(applied.client, applied.key).submit(order)
 
 
@@ -48,7 +48,7 @@ def follow(
     Raises:
         HeadraceError: BEHIND: the order is not known any more; an error of the cluster.
     """
-    end, pause = time.monotonic() + seconds, _FIRST_PAUSE
+    end = time.monotonic() + seconds
     while True:
         lives, is_late = is_alive(), time.monotonic() > end
         try:
@@ -61,8 +61,7 @@ def follow(
                 raise HeadraceError(Kind.BEHIND, f"nothing is known of the {order} any more")
             if known.has_ended or is_late or not lives:
                 return known
-        time.sleep(max(0.0, min(pause, end - time.monotonic())))
-        pause = min(pause * 1.3, _LONGEST_PAUSE)
+        time.sleep(max(0.0, min(_LOOK_SECONDS, end - time.monotonic())))
 
 
 def result_of(order: Order) -> Any:
@@ -95,9 +94,3 @@ def follow_at_once(mailbox: Mailbox, order: Order, seconds: float) -> Any:
         )
         ended = mailbox.answer(order.id, error=OrderError.of(nobody)) or order
     return result_of(ended)
-
-
-def _check_way_back(state: PipelineState, index: str) -> None:
-    if why_not := why_no_way_back(index, state.of(index)):
-        remedy = "`headrace indexes` lists what is there; [generations] keep says how many are kept."
-        raise HeadraceError(Kind.USAGE, why_not, remedy)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from headrace.assembly.transform import transform_digest
 from headrace.catalog.needs import Needs
 from headrace.pipeline.definitions import Definitions
-from headrace.pipeline.project import Project
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.resolution import plan_resolution
@@ -31,11 +30,6 @@ class Plans:
     _made_of: object = field(default=None, init=False)
     _work: Work | None = field(default=None, init=False)
     _content: bytes = field(default=b"", init=False)
-
-    @property
-    def project(self) -> Project:
-        """The files that hold."""
-        return self.definitions.project
 
     def work(self, state: PipelineState) -> Work:
         """Return the work of the primary sink, with that of every secondary sink beside it."""

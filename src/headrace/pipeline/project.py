@@ -94,15 +94,11 @@ class Project:
         if name is None:
             return self.primary
         clusters = {other: target for other, target in self.targets.items() if not target.is_plain}
-        if name in clusters:
-            return clusters[name]
-        if name in self.targets:
+        if name not in clusters:
             raise HeadraceError(
-                Kind.USAGE,
-                f"the sink {name!r} is no search cluster: it cannot be asked what it holds",
-                f"Known here: {', '.join(sorted(clusters))}.",
+                Kind.USAGE, f"{name!r} is no search cluster of this deployment", meant(name, clusters)
             )
-        raise HeadraceError(Kind.USAGE, f"the deployment has no sink {name!r}", meant(name, clusters))
+        return clusters[name]
 
     def with_reports(self, reports_of: Callable[[str], ReportTo]) -> Project:
         """Return the project whose writers report, by the name of their sink."""

@@ -1,12 +1,10 @@
 """Take up changed files in a run: read and check them as a whole, then go on with them (decision 0088).
 
-Where anything is wrong nothing changes, and who ordered it is told every mistake. Files that only do not fit
-the database are tried again now and then: the database may fit them later.
+Where anything is wrong nothing changes, and who ordered it is told every mistake.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,12 +16,10 @@ from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.worker.plan import Endpoints
-from headrace.postgres.connection import Connection, connect
+from headrace.postgres.connection import connect
 from headrace.state import Order, StateStore
 from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
-
-_LOOK_SECONDS = 5.0
 
 # Reads the deployment's files: the project of those that are valid, and the mistakes of the others.
 Load = Callable[[], tuple[Project | None, tuple[HeadraceError, ...]]]
@@ -134,8 +130,6 @@ class Reloads:
     board: StatusBoard
     results: dict[str, ReloadResult] = field(default_factory=dict, init=False)
     refusals: dict[str, HeadraceError] = field(default_factory=dict, init=False)
-    _refused: Project | None = field(default=None, init=False)
-    _next: float = field(default=0.0, init=False)
 
     def read(self, order: Order) -> None:
         """Read and check the files; `results` or `refusals` has the order then.
@@ -143,7 +137,6 @@ class Reloads:
         Raises:
             HeadraceError: the database does not answer; it may be tried again.
         """
-        self._refused = None
         project, errors = load_checked(self.load, self.definitions.project)
         if project is None:
             self._refuse(order, errors)
@@ -151,10 +144,7 @@ class Reloads:
         errors += check_code(project)
         with connect(self.endpoints.database, application_name="headrace run") as connection:
             inspection = inspect(project, self.endpoints, connection)
-        misfits = inspection.errors(reseeds=True)
-        if misfits and not errors:
-            self._refused = project  # right in themselves: the database may fit them later
-        errors += misfits
+        errors += inspection.errors()
         if not errors:
             try:
                 self.results[order.id] = self._adopt(project, inspection)
@@ -162,16 +152,6 @@ class Reloads:
                 errors = [error]
         if errors:
             self._refuse(order, errors)
-
-    def try_again(self, connection: Connection) -> None:
-        """Take files up that were refused, where they fit the database by now."""
-        if self._refused is None or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _LOOK_SECONDS
-        inspection = inspect(self._refused, self.endpoints, connection)
-        if not inspection.errors(reseeds=True):
-            project, self._refused = self._refused, None
-            self._adopt(project, inspection)
 
     def _adopt(self, project: Project, inspection: Inspection) -> ReloadResult:
         """Go on with files, with the leases of the indexes that they add.

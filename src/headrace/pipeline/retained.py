@@ -66,30 +66,25 @@ def inspect_retained(
     Raises:
         HeadraceError: as for `inspect`.
     """
-    plain, unfit, left = inspection, dict[str, str](), dict(retained)
-    # Without those that are wrong, again: an error of one generation must not be that of all.
-    while left:
-        specs = {id_: generation.spec for id_, generation in left.items()}
-        inspection = inspect(dataclasses.replace(plain.project, retained=specs), endpoints, connection)
-        wrong = _why_unfit(inspection, left)
-        if not wrong and not inspection.errors(reseeds=True):
-            return inspection, unfit
-        wrong = wrong or dict.fromkeys(left, inspection.errors(reseeds=True)[0].cause)
-        unfit |= wrong
-        left = {id_: generation for id_, generation in left.items() if id_ not in wrong}
-    return plain, unfit
-
-
-def _why_unfit(inspection: Inspection, retained: Mapping[str, Retained]) -> dict[str, str]:
-    wrong = dict(inspection.unfit)
+    unfit: dict[str, str] = {}
+    # One after the other: an error of one generation must not be that of all.
     for id_, generation in retained.items():
-        if id_ in wrong:
-            continue
-        now = generation.target.determinants(generation.spec, inspection.types(id_))
-        now, before = json.loads(json.dumps(now)), generation.determinants
-        different = [why for key, why in _DETERMINING.items() if now.get(key) != before.get(key)]
-        if now.get("types") != before.get("types"):
-            wrong[id_] = describe_changed_types(before.get("types") or [], now.get("types") or [])
-        elif different:
-            wrong[id_] = different[0]
-    return wrong
+        specs = {**inspection.project.retained, id_: generation.spec}
+        project = dataclasses.replace(inspection.project, retained=specs)
+        wider = inspect(project, endpoints, connection)
+        errors = wider.errors()
+        if why := errors[0].cause if errors else _why_different(generation, wider.types(id_)):
+            unfit[id_] = why
+        else:
+            inspection = wider
+    return inspection, unfit
+
+
+def _why_different(generation: Retained, types: object) -> str:
+    """Return what else than its schema would make other documents now; empty where nothing would."""
+    # In JSON's types, as what was saved is.
+    now = json.loads(json.dumps(generation.target.determinants(generation.spec, types)))
+    before = generation.determinants
+    if now.get("types") != before.get("types"):
+        return describe_changed_types(before.get("types") or [], now.get("types") or [])
+    return next((why for key, why in _DETERMINING.items() if now.get(key) != before.get(key)), "")

@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
-from headrace.pipeline.claim import Claim, Claimed
+from headrace.pipeline.claim import Claim
 from headrace.pipeline.cluster_tasks import check_cluster
 from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.loop import Controller
@@ -42,12 +42,13 @@ from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import advance_slot
 from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version
 from headrace.spark.session import LocalSpark, given_spark, local_spark
-from headrace.state import Counters, DeferredKeys, StateStore
+from headrace.state import StateStore
 from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Phase
@@ -110,22 +111,23 @@ class PipelineRun:
             spark.push(self._spark)
             self._spark.begin()
             client = self._held.enter_context(contextlib.closing(Client(self._endpoints.sink)))
-            claimed = self._claim(client)
-            if claimed is not None:
-                self._follow(claimed)
+            context = self._context
+            claim = Claim(
+                self._project,
+                self._endpoints,
+                client,
+                self._board,
+                context.stopping,
+                context.load,
+                Lease(client, self._project.key, [*self._project.specs], address=context.address),
+            )
+            lock = self._take(claim)
+            if lock is not None:
+                self._follow(claim, lock)
 
-    def _claim(self, client: Client) -> Claimed | None:
+    def _take(self, claim: Claim) -> SlotLock | None:
         """Wait for this run's turn and claim the deployment; None where a stop came first."""
-        context, stopping = self._context, self._context.stopping
-        claim = Claim(
-            self._project,
-            self._endpoints,
-            client,
-            self._board,
-            stopping,
-            context.load,
-            Lease(client, self._project.key, [*self._project.specs], address=context.address),
-        )
+        stopping = self._context.stopping
         while True:
             if self._options.standby:
                 with stopping.interrupting(), stopping.patient():
@@ -155,27 +157,27 @@ class PipelineRun:
             preloaded=READER,
         )
 
-    def _follow(self, claimed: Claimed) -> None:
+    def _follow(self, claim: Claim, lock: SlotLock) -> None:
         """Let the controller decide and act until the run ends.
 
         Raises:
             HeadraceError: the error that ended it.
         """
-        self._check_first(claimed.project)
+        self._check_first(claim.project)
         with contextlib.ExitStack() as held:
-            rounds = self._open_rounds(claimed, held)
+            rounds = self._open_rounds(claim, lock, held)
             while (end := rounds.go()) is None:
                 pass
         if end.error is not None:
             raise end.error
         self._board.enter(Phase.STOPPED)
         # Who has lost the lock may have lost the slot, too: its position is not to be moved from here.
-        if not claimed.lock.was_lost():
+        if not lock.was_lost():
             confirm_applied(self._project, self._endpoints, self._board)
 
-    def _open_rounds(self, claimed: Claimed, held: contextlib.ExitStack) -> Rounds:
+    def _open_rounds(self, claim: Claim, lock: SlotLock, held: contextlib.ExitStack) -> Rounds:
         """Open what the controller looks at and acts on; `held` closes it."""
-        project, board, stopping = claimed.project, self._board, self._context.stopping
+        project, board, stopping = claim.project, self._board, self._context.stopping
         self._context.desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
         # One thread looks at everything, so a cluster that hangs must not hold it for long.
@@ -202,15 +204,13 @@ class PipelineRun:
                 )
             )
         )
-        health = held.enter_context(
-            HealthMonitor(endpoints, lambda: definitions.project, board, claimed.lock, store)
-        )
+        health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
         shown = RunBoard(board, project, sinks.count, self._note_live)
         reloads = Reloads(
             self._context.load,
             definitions,
             endpoints,
-            lease=claimed.lease,
+            lease=claim.lease,
             store=store,
             board=board,
         )
@@ -224,7 +224,7 @@ class PipelineRun:
             WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
             self._context.desk,
-            claimed.lease,
+            claim.lease,
             stopping,
         )
         database = RunSource(
@@ -248,7 +248,7 @@ class PipelineRun:
             shown,
             snapshot,
             board,
-            on_followed=lambda followed: self._note_followed(followed, claimed),
+            on_followed=lambda followed: self._note_followed(followed, claim.lease),
         )
 
     def _check_first(self, project: Project) -> None:
@@ -270,11 +270,11 @@ class PipelineRun:
             check_cluster(spark, project, self._endpoints, self._board.report)
             self._checked = spark
 
-    def _note_followed(self, project: Project, claimed: Claimed) -> None:
+    def _note_followed(self, project: Project, lease: Lease) -> None:
         """Note which indexes the run follows now."""
         self._project = project
         names = (*project.specs, *project.waiting)
-        claimed.lease.release_others(names)
+        lease.release_others(names)
         self._board.set_indexes(names)
         self._context.on_reload(project)
 
@@ -351,12 +351,7 @@ def confirm_applied(project: Project, endpoints: Endpoints, board: StatusBoard) 
     """Confirm the applied position to the slot; where that fails, the next start repeats a little."""
     try:
         with contextlib.closing(short_timeout_client(endpoints)) as client:
-            store = StateStore(client, project.key)
-            state = store.load()
-            deferred = DeferredKeys(client, project.key)
-            # No document waits any more, so all before `ahead` is durable, though no batch has said so yet.
-            if state is not None and state.ahead is not None and deferred.count() == 0:
-                state = store.advance(state.ahead, Counters())
+            state = StateStore(client, project.key).load()
         if state is None or state.phase != "following":
             return
         with connect(endpoints.database) as connection:

@@ -21,9 +21,9 @@ from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, OrderDesk
+from headrace.pipeline.order_desk import LogLevelName, OrderDesk, do_errand
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
-from headrace.pipeline.project import Project, find_index
+from headrace.pipeline.project import Project
 from headrace.pipeline.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.pipeline.reloads import Load, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunContext
@@ -100,8 +100,11 @@ class RunningPipeline:
         keeps_state = self._endpoints.keeps_state
         seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
         self._client = Client(keeps_state.with_timeout(seconds), read_attempts=1)
-        errands = Errands(lambda: self._project, self._endpoints)
-        self.desk = OrderDesk(Mailbox(self._client, project.key), self.board, errands.do)
+        self.desk = OrderDesk(
+            Mailbox(self._client, project.key),
+            self.board,
+            lambda order: do_errand(order, self._project, self._endpoints),
+        )
         self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
         self._hosts = (*project.deployment.server.public_hosts, *hosts)
@@ -309,7 +312,6 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown index; an error of either server.
         """
-        find_index(self._project, index)
         options = {"repair": repair, "percent": percent}
         return report_of(self._order(new_order(OrderKind.VERIFY, index, options=options, by=_BY)))
 
@@ -373,8 +375,6 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown level; as for `pause`.
         """
-        if level not in LOG_LEVELS:
-            raise HeadraceError(Kind.USAGE, f"{level!r} is no log level", f"Write {', '.join(LOG_LEVELS)}.")
         self._order_at_once(new_order(OrderKind.LOG_LEVEL, options={"level": level}, by=by))
 
     def _order_at_once(self, order: Order) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pipeline.definitions import Definitions
-from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
+from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
@@ -18,6 +18,7 @@ from headrace.postgres.slot import (
     ExportedSlot,
     SlotFacts,
     advance_slot,
+    create_slot,
     drop_slot,
     read_slot,
     slot_in_use,
@@ -25,6 +26,9 @@ from headrace.postgres.slot import (
 from headrace.state import PipelineState
 from headrace.status.board import StatusBoard
 
+# A new slot waits for the transactions that are open. The first wait is short, so that the delay is reported
+# soon; the others are long, because each starts from the beginning.
+_FIRST_WAIT_SECONDS, _WAIT_SECONDS = 15.0, 600.0
 _BESIDE = "_reseed"
 _LONGEST_NAME = 63
 
@@ -46,6 +50,7 @@ class RunSource:
     board: StatusBoard
     snapshot: HeldSnapshot
     stopping: Stopping
+    _wait_seconds: float = field(default=_FIRST_WAIT_SECONDS, init=False)
 
     def new_state(self) -> PipelineState:
         """Return the state of a deployment that begins on this server.
@@ -62,12 +67,19 @@ class RunSource:
         """Create the slot, and hold a snapshot of the place where it begins.
 
         Raises:
-            HeadraceError: as for `create_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
+            HeadraceError: as for `make_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
         """
         self.snapshot.close()
         failover = self.definitions.project.deployment.source.failover
-        with self.stopping.interrupting(), self._connect() as connection:
-            slot = create_slot(connection, self.endpoints.database, state, self.board, failover=failover)
+        seconds, self._wait_seconds = self._wait_seconds, _WAIT_SECONDS
+        try:
+            with self.stopping.interrupting(), self._connect() as connection:
+                slot = make_slot(connection, self.endpoints.database, state, seconds, failover=failover)
+        except HeadraceError as error:
+            if error.retry is Retry.BACK_OFF:  # it is tried again; another error ends the run
+                self.board.record_error(error)
+            raise
+        self.board.recovered()
         reach("created")
         self.snapshot.hold(slot)
         self.board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
@@ -114,8 +126,8 @@ def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState
     )
 
 
-def create_slot(
-    connection: Connection, url: str, state: PipelineState, board: StatusBoard, *, failover: bool
+def make_slot(
+    connection: Connection, url: str, state: PipelineState, time_limit: float, *, failover: bool
 ) -> ExportedSlot:
     """Create the slot at a new position, with a snapshot of that position.
 
@@ -129,7 +141,7 @@ def create_slot(
     """
     slot = read_slot(connection, state.slot)
     if slot is None:
-        return wait_for_slot(url, state.slot, board, failover=failover)
+        return create_slot(url, state.slot, time_limit=time_limit, failover=failover)
     if slot.active_pid is not None:
         raise slot_in_use(slot)
     # A start that was killed before it stored the place of its slot cannot say whose this one is.
@@ -138,7 +150,7 @@ def create_slot(
     if is_own(slot, state):
         # Only creating a slot gives a snapshot with a known position, so ours is made anew.
         drop_slot(connection, state.slot)
-        return wait_for_slot(url, state.slot, board, failover=failover)
+        return create_slot(url, state.slot, time_limit=time_limit, failover=failover)
     if slot.lost:
         raise HeadraceError(
             Kind.SLOT_LOST,
@@ -148,7 +160,7 @@ def create_slot(
         )
     name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
     # Its snapshot is of the place that the kept slot is then moved to: nothing in between is needed.
-    beside = wait_for_slot(url, name, board, temporary=True)
+    beside = create_slot(url, name, time_limit=time_limit, temporary=True)
     try:
         advance_slot(connection, state.slot, beside.consistent_point)
     except BaseException:

@@ -223,11 +223,11 @@ def test_a_run_that_begins_answers_what_was_meant_for_an_earlier_one(ground: Gro
     assert ground.known(begun).text == "the run that had begun with it has ended"
 
 
-def test_an_answer_may_be_a_text_alone(ground: Ground) -> None:
+def test_what_is_answered_is_not_open_any_more(ground: Ground) -> None:
     done, failed = ground.order(OrderKind.REINDEX, "users"), ground.order(OrderKind.ROLLBACK, "products")
     assert len(ground.desk.open_orders()) == 2
-    ground.desk.answer(done, "users_2 is served", done=True)
-    ground.desk.answer(failed, "no generation is retained", done=False)
+    ground.desk.answer(done, "users_2 is served")
+    ground.desk.answer(failed, error=HeadraceError(Kind.USAGE, "no generation is retained"))
     assert ground.desk.open_orders() == ()
     assert (ground.known(done).state, ground.known(done).text) == ("done", "users_2 is served")
     assert (ground.known(failed).state, ground.known(failed).text) == ("failed", "no generation is retained")

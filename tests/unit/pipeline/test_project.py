@@ -108,7 +108,7 @@ def test_only_a_sink_that_is_a_cluster_can_be_asked_what_it_holds(write: Write) 
     assert found == [project.key, project.key, StateKey("headrace", "", "other")]
     with pytest.raises(HeadraceError, match="'printed' is no search cluster"):
         project.find_cluster("printed")
-    with pytest.raises(HeadraceError, match=r"no sink 'othre'.*other"):
+    with pytest.raises(HeadraceError, match=r"'othre' is no search cluster.*other"):
         project.find_cluster("othre")
 
 

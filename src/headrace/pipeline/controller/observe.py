@@ -164,9 +164,7 @@ class Observer:
             return state
         try:
             with self.stopping.interrupting():
-                connection = self.health.connection
-                self.reloads.try_again(connection)
-                return self.definitions.look(connection, known)
+                return self.definitions.look(self.health.connection, known)
         except HeadraceError as error:
             return Unknown(error)
 

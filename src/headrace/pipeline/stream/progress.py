@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenacity import Retrying
-
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.signals import SignalFiles
@@ -100,13 +98,10 @@ class ProgressTracker:
 
     def _look(self) -> None:
         """Check that the saved state is the last one: a cluster restored from a snapshot reports nothing."""
-        for attempt in self._retrying():
+        for attempt in retrying(longest=1.0, ending=self._ending):
             with attempt:
                 self.store.check_unchanged()
         self._next_look = time.monotonic() + _RESTORED_SECONDS
-
-    def _retrying(self) -> Retrying:
-        return retrying(longest=1.0, ending=self._ending)
 
     def _note(self, end: dict[str, Any]) -> None:
         """Save that everything up to the end of a batch is durable or deferred."""
@@ -127,7 +122,7 @@ class ProgressTracker:
 
     def _advance(self, reached: Offset, counters: Counters, began: Lsn | None = None) -> None:
         """Save a position, and look again soon where documents before it are deferred."""
-        for attempt in self._retrying():
+        for attempt in retrying(longest=1.0, ending=self._ending):
             with attempt:
                 # Counted behind the batch: what its tasks have deferred was stored before it ended.
                 state = self.store.advance(

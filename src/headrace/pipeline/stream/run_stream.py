@@ -71,7 +71,7 @@ class RunStream:
             wanted_plan(state),
             JobGate(self._is_read),
         )
-        project = self.plans.project
+        project = self.plans.definitions.project
         following = Following(
             project.slot,
             project.publication,
@@ -154,7 +154,7 @@ class RunStream:
             self.store,
             self.board,
             snapshot=None if generation.sink else self.snapshot,
-            limits=self.plans.project.deployment.backfill,
+            limits=self.plans.definitions.project.deployment.backfill,
             job_gate=running.job_gate,
         )
         running.backfills[generation.id] = backfill
@@ -201,7 +201,7 @@ class RunStream:
             following,
             spark.scratch,
             store=self.store,
-            deferred=DeferredKeys(self.client, self.plans.project.key),
+            deferred=DeferredKeys(self.client, self.plans.definitions.project.key),
             paused=self.board.paused is not None,
             traces=self.traces,
         )

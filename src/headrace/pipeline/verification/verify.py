@@ -11,7 +11,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -70,12 +69,12 @@ class Comparison:
     _reported: set[Verdict] = field(default_factory=set, init=False)
 
     def documents(self, ranges: DigestRanges, advance: Callable[[int], None]) -> None:
-        """Compare every document of the database with the index's, and read the next range meanwhile.
+        """Compare every document of the database with the index's.
 
         Raises:
             HeadraceError: an error of either server.
         """
-        for digests in _read_ahead(ranges):
+        for digests in iter(lambda: ranges.next(_RANGE), []):
             for chunk in _chunks(digests):
                 self._compare(chunk)
             self.report.documents += sum(digest.digest is not None for digest in digests)
@@ -143,18 +142,6 @@ class Comparison:
                 repair.count_unrepaired(
                     finding.id, why_not(finding, reason), fenced=reason is None and is_fenced(finding)
                 )
-
-
-def _read_ahead(ranges: DigestRanges) -> Iterator[list[Digest]]:
-    """Yield all ranges; read the next one in a thread, unless a transform of the user runs."""
-    if ranges.transformed:
-        yield from iter(lambda: ranges.next(_RANGE), [])
-        return
-    with ThreadPoolExecutor(1, "headrace digests") as reading:
-        next_range = reading.submit(ranges.next, _RANGE)
-        while digests := next_range.result():
-            next_range = reading.submit(ranges.next, _RANGE)
-            yield digests
 
 
 def _chunks(digests: list[Digest]) -> Iterator[list[Digest]]:
@@ -248,9 +235,8 @@ def _compare(
     index, client = report.index, applied.documents
     spec, catalog = inspection.project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
-        # A thread reads the next digests with one, while what differs is checked with the other.
-        reading, looking = (held.enter_context(ReadSession(endpoints.database)) for _ in range(2))
-        database = DatabaseDocuments(looking, spec, catalog)
+        session = held.enter_context(ReadSession(endpoints.database))
+        database = DatabaseDocuments(session, spec, catalog)
         routed = spec.routing is not None
         documents = IndexDocuments(client, report.generation, routed=routed)
         pipeline = StreamProgress(applied)
@@ -272,11 +258,11 @@ def _compare(
         total = count(client, generation)
         expected = total if report.sample is None else round(total * report.sample.percent / 100)
         with reporter.progress(f"{report.alias}: documents", expected) as advance:
-            comparison.documents(DigestRanges(reading, spec, catalog, report.sample), advance)
+            comparison.documents(DigestRanges(session, spec, catalog, report.sample), advance)
         # Again: the stream has written meanwhile, and ids are listed by a search.
         refresh(client, generation)
         with reporter.progress(f"{report.alias}: ids", total) as advance:
-            comparison.extras(Presence(looking, spec, catalog), ids(client, generation), advance)
+            comparison.extras(Presence(session, spec, catalog), ids(client, generation), advance)
         report.seconds = time.monotonic() - began
         report.undecided.why, report.undecided.remedy = pipeline.why, pipeline.remedy
 
