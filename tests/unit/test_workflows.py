@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.embedded.jars import OPENSEARCH_2, OPENSEARCH_3
+from headrace.embedded.jars import OPENSEARCH_3
+from support.releases import OPENSEARCH_2
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))

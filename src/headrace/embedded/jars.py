@@ -33,37 +33,28 @@ class Release:
     """A server that runs from jars.
 
     Attributes:
-        name: the name of its folder in the cache, and of its list of jars beside this file.
+        name: the name of its folder in the cache, and of its list of jars.
         main: the class that starts it.
         settings: the name of its settings file.
         modules: classes of modules that must be loaded: the server silently skips one without its jar.
+        lists: the folder with its list of jars.
     """
 
     name: str
     main: str
     settings: str
     modules: frozenset[str]
+    lists: Path = Path(__file__).parent
 
 
-_MODULES = "CommonAnalysis MapperExtras Painless ParentJoin Percolator Reindex".split()
+MODULES = ("CommonAnalysis", "MapperExtras", "Painless", "ParentJoin", "Percolator", "Reindex")
+"""The names of modules, without the ending that a version gives their classes."""
 
 OPENSEARCH_3 = Release(
     "opensearch-3.8.0.0",
     "org.codelibs.opensearch.runner.OpenSearchRunner",
     "opensearch.yml",
-    frozenset(f"{module}ModulePlugin" for module in _MODULES),
-)
-OPENSEARCH_2 = Release(
-    "opensearch-2.19.1.0",
-    OPENSEARCH_3.main,
-    OPENSEARCH_3.settings,
-    frozenset(f"{module}Plugin" for module in _MODULES),
-)
-ELASTICSEARCH_7 = Release(
-    "elasticsearch-7.10.2.0",
-    "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner",
-    "elasticsearch.yml",
-    OPENSEARCH_2.modules,
+    frozenset(f"{module}ModulePlugin" for module in MODULES),
 )
 
 _ROOM = 300 * 1024 * 1024  # Ivy's cache and the final folder exist side by side for a moment
@@ -91,7 +82,7 @@ class Jar:
 
 def pinned_jars(release: Release = OPENSEARCH_3) -> list[Jar]:
     """Read the release's list of jars."""
-    text = Path(__file__).with_name(f"{release.name}.txt").read_text()
+    text = (release.lists / f"{release.name}.txt").read_text()
     return [parse_line(line) for line in text.splitlines() if line and not line.startswith("#")]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, OPENSEARCH_3, Release
+from headrace.embedded.jars import OPENSEARCH_3, Release
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import Client, Endpoint, Generations
@@ -20,6 +20,7 @@ from headrace.state.orphans import orphans
 from headrace.state.system_index import StateDocument
 from support.http_proxy import Answer, HttpProxy, Request
 from support.recovering import recovering
+from support.releases import ELASTICSEARCH_7, OPENSEARCH_2
 
 REFUSED = (
     b'{"error":{"type":"security_exception","reason":"unable to authenticate with provided credentials"},'

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
+from headrace.embedded.jars import Release
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError
 from headrace.model.changes import DocumentOperation
@@ -46,6 +46,7 @@ from headrace.state.lease import Lease
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 from support.elasticsearch import ELASTICSEARCH_8, ELASTICSEARCH_9, ElasticsearchNode, elasticsearch
+from support.releases import ELASTICSEARCH_7, OPENSEARCH_2
 
 Node = EmbeddedOpenSearch | ElasticsearchNode
 SERVERS = [

@@ -9,8 +9,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from headrace.embedded.jars import (
-    ELASTICSEARCH_7,
-    OPENSEARCH_2,
     OPENSEARCH_3,
     Jar,
     Release,
@@ -23,6 +21,7 @@ from headrace.embedded.jars import (
     verify,
 )
 from headrace.errors import HeadraceError, Kind
+from support.releases import ELASTICSEARCH_7, OPENSEARCH_2
 
 
 @pytest.mark.parametrize(
