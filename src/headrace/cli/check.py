@@ -11,7 +11,7 @@ from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError
 from headrace.model.suggestion import some
 from headrace.model.units import quantity
-from headrace.pipeline.project import error_list, open_loadable
+from headrace.pipeline.project import error_list
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
 from headrace.tools.check import CheckReport, Level, check
@@ -38,9 +38,7 @@ def check_deployment(context: CommandContext, *, offline: bool) -> int:
     given = context.environ.get("HEADRACE_ON_GAP")
     on_gap = next((policy for policy in _ON_GAP if policy == given), None)
     try:
-        project, mistakes = open_loadable(
-            context.config, context.environ, slot=context.slot, publication=context.publication
-        )
+        project, mistakes = context.load_project()
         report.add(mistakes)
         if project is not None:
             report.indexes += project.specs
