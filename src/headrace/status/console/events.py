@@ -57,13 +57,8 @@ def _secondary(name: str, before: SecondaryStatus, sink: SecondaryStatus) -> Ite
         yield from _index(f"sink {name}: {index_name}", known, index)
 
 
-def is_stalled(view: View) -> bool:
-    """Whether the stream stands still."""
-    return view.stalled is not None
-
-
 def _phase(before: View, view: View) -> Iterator[tuple[str, Tone]]:
-    stalled, was_stalled = is_stalled(view), is_stalled(before)
+    stalled, was_stalled = view.stalled is not None, before.stalled is not None
     last, was_last = view.last_error, before.last_error
     if last is not None and (was_last is None or (last.time, last.text) != (was_last.time, was_last.text)):
         yield last.text, "bad"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headrace.model.lsn import Lsn
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import View
-from headrace.status.console.events import Happening, happenings, is_stalled
+from headrace.status.console.events import Happening, happenings
 from headrace.status.phases import Phase
 
 SAMPLE_SECONDS = 5.0
@@ -163,7 +163,7 @@ _STAGES = {
 
 def _standing(view: View) -> tuple[Phase, bool]:
     """Return what decides since when: the phase, and whether the run stands still in it."""
-    return view.phase, is_stalled(view)
+    return view.phase, view.stalled is not None
 
 
 def _grown(first: Lsn | None, last: Lsn | None, seconds: float) -> float | None:
