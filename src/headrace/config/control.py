@@ -77,18 +77,3 @@ class Control(FileModel):
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file belong together")
         return self
-
-    def below(self, folder: Path) -> Self:
-        """Return a copy whose relative paths begin at `folder`."""
-        tokens = tuple(
-            token
-            if token.token_file is None
-            else token.model_copy(update={"token_file": folder / token.token_file})
-            for token in self.tokens
-        )
-        files = {
-            name: folder / file
-            for name, file in (("certificate_file", self.certificate_file), ("key_file", self.key_file))
-            if file is not None
-        }
-        return self.model_copy(update={"tokens": tokens, **files})

@@ -94,7 +94,10 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     for name, sink in sinks.items():
         if isinstance(sink, OpenSearchSink):
             sinks[name] = _with_files_below(folder, sink, ("ca_file", "client_cert", "client_key"))
-    update = {"indexes": indexes, "sinks": sinks, "control": deployment.control.below(folder)}
+    control = _with_files_below(folder, deployment.control, ("certificate_file", "key_file"))
+    tokens = tuple(_with_files_below(folder, token, ("token_file",)) for token in control.tokens)
+    control = control.model_copy(update={"tokens": tokens})
+    update = {"indexes": indexes, "sinks": sinks, "control": control}
     if deployment.mirror is not None:
         location = deployment.mirror.location
         if is_folder(location):
