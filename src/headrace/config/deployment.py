@@ -122,7 +122,7 @@ class SourceConfig(FileModel):
     """What a gap in the log does (a lost slot, a promotion, a restored database): `reseed` everything beside
     what is served, or `stop` the run. Another server or database, and an older timeline, always stop it; see
     docs/guides/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
-    wal_budget: ByteSize | None = None
+    wal_budget: Annotated[ByteSize, Field(gt=0)] | None = None
     """How much log the slot may retain on the primary's disk, as in `"50 GB"`. From half of it on there is a
     warning, in `/status` and in the log."""
     wal_budget_hours: Annotated[float, Field(gt=0)] | None = None
@@ -161,13 +161,6 @@ class SourceConfig(FileModel):
     @classmethod
     def _is_command(cls, value: object) -> object:
         return command_words(value)
-
-    @field_validator("wal_budget")
-    @classmethod
-    def _is_positive(cls, value: ByteSize | None) -> ByteSize | None:
-        if value is not None and value <= 0:
-            raise ValueError('must be a size above 0, as in "50 GB"')
-        return value
 
     @field_validator("on_budget")
     @classmethod

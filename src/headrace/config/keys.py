@@ -120,7 +120,7 @@ class MirrorKeys(TypedDict, total=False):
     format: Literal["delta", "iceberg"]
     engine: Literal["local", "spark"]
     interval: str
-    file_size: str
+    file_size: int | str
     retention: str
     slot: str
     publication: str

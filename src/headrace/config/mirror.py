@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 
 from headrace.config.file_model import FileModel
 from headrace.config.value import Value
@@ -19,8 +19,6 @@ _STORES = ("s3://", "gs://", "abfss://", "az://")
 CATALOG = "catalog:"
 """What a location begins with that is a catalog's name."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"([1-9]\d{0,3})(MiB|GiB)")
-_SHIFTS = {"MiB": 20, "GiB": 30}
 
 
 Format = Literal["delta", "iceberg"]
@@ -152,8 +150,9 @@ class MirrorConfig(FileModel):
     `SCHEMA/TABLE` there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
-    file_size: str = "128MiB"
-    """The size of data files, about: those of less than half of it are joined, where there are 20 of them."""
+    file_size: Annotated[ByteSize, Field(ge=1 << 20)] = Field("128MiB", validate_default=True)
+    """The size of data files, about, from 1 MiB on: those of less than half of it are joined, where there are 20
+    of them."""
     retention: str = "7d"
     """How long files stay that only older versions of a table have; an hour at least."""
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"
@@ -184,13 +183,6 @@ class MirrorConfig(FileModel):
     def _is_long(cls, value: str) -> str:
         if _seconds(value) < _SECONDS["h"]:
             raise ValueError("must be an hour at least: files of a commit that is under way are as old")
-        return value
-
-    @field_validator("file_size")
-    @classmethod
-    def _is_size(cls, value: str) -> str:
-        if not _SIZE.fullmatch(value):
-            raise ValueError('must be like "64MiB" or "1GiB"')
         return value
 
     @model_validator(mode="after")
@@ -232,13 +224,6 @@ class MirrorConfig(FileModel):
     def retention_seconds(self) -> float:
         """The retention in seconds."""
         return _seconds(self.retention)
-
-    @property
-    def file_bytes(self) -> int:
-        """The size of data files in bytes."""
-        match = _SIZE.fullmatch(self.file_size)
-        assert match is not None
-        return int(match[1]) << _SHIFTS[match[2]]
 
 
 def _seconds(text: str) -> float:

@@ -26,12 +26,12 @@ def open_lake(config: MirrorConfig, session: SparkSession | None = None) -> Lake
     if config.format == "iceberg":
         from headrace.mirror.iceberg.lake import IcebergLake  # noqa: PLC0415
 
-        return IcebergLake(config.location, config.file_bytes)
+        return IcebergLake(config.location, config.file_size)
     from headrace.mirror.delta import DeltaLake  # noqa: PLC0415
 
     if session is None or config.engine == "local":
-        return DeltaLake(config.location, config.file_bytes)
+        return DeltaLake(config.location, config.file_size)
     from headrace.mirror.spark_engine import SparkEngine  # noqa: PLC0415
 
     check_delta(session)
-    return DeltaLake(config.location, config.file_bytes, SparkEngine(session))
+    return DeltaLake(config.location, config.file_size, SparkEngine(session))

@@ -46,7 +46,7 @@ class LakeUpkeep:
 
     def _join(self, name: TableName, table: LakeTable) -> bool:
         """Join the small files of a table where there are many; return whether there is a new version."""
-        size = self._config.file_bytes
+        size = self._config.file_size
         if table.count_files(size // 2) < SMALL_FILES:
             return False
         try:

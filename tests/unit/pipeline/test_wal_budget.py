@@ -75,7 +75,7 @@ def test_a_slot_is_released_only_where_the_run_reseeds() -> None:
     [
         ({"wal_budget": "10 MB", "on_gap": "stop", "on_budget": "release"}, "needs on_gap"),
         ({"on_gap": "reseed", "on_budget": "release"}, "needs wal_budget"),
-        ({"wal_budget": 0}, "above 0"),
+        ({"wal_budget": 0}, "greater than 0"),
         ({"wal_budget": "much"}, "wal_budget"),
         ({"wal_budget_hours": 0}, "wal_budget_hours"),
     ],
