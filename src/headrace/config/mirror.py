@@ -151,8 +151,8 @@ class MirrorConfig(FileModel):
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: Annotated[ByteSize, Field(ge=1 << 20)] = Field("128MiB", validate_default=True)
-    """The size of data files, about, from 1 MiB on: those of less than half of it are joined, where there are 20
-    of them."""
+    """The size of data files, about, from 1 MiB on: those of less than half of it are joined, where there are
+    20 of them."""
     retention: str = "7d"
     """How long files stay that only older versions of a table have; an hour at least."""
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"
