@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.model.units import size
+from headrace.model.units import duration, size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.sinks.opensearch import Client, Generation
 from headrace.sinks.opensearch.client import path
@@ -135,11 +135,10 @@ def _state(generation: GenerationState) -> str:
 
 
 def _row(generation: ListedGeneration) -> tuple[str, ...]:
-    age = (
-        ""
-        if generation.created is None
-        else _age(datetime.now(UTC) - datetime.fromisoformat(generation.created))
-    )
+    age = ""
+    if generation.created is not None:
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(generation.created)).total_seconds()
+        age = duration(max(0.0, seconds))
     state = (
         f"{generation.state}, frozen"
         if generation.state == "served" and generation.reason
@@ -154,12 +153,3 @@ def _row(generation: ListedGeneration) -> tuple[str, ...]:
         age,
         generation.hash,
     )
-
-
-def _age(age: timedelta) -> str:
-    """Format an age in its largest unit."""
-    seconds = age.total_seconds()
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _UNIT = 1024
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_MINUTE, _HOUR = 60, 3600
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _HISSING = ("s", "x", "ch", "sh")
 """Endings of nouns whose plural ends with `es`."""
 
@@ -40,4 +40,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if seconds < _HOUR:
         return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
-    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
+    if seconds < 3 * _DAY:
+        return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
+    return f"{seconds / _DAY:,.0f} days"

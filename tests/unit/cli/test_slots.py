@@ -60,7 +60,8 @@ def test_sizes_are_for_people(count: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (90, "1 min 30 s"), (7260, "2 h 1 min")]
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (90, "1 min 30 s"), (7260, "2 h 1 min"), (345_600, "4 days")],
 )
 def test_times_are_for_people(seconds: float, text: str) -> None:
     assert duration(seconds) == text

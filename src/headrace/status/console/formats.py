@@ -22,12 +22,6 @@ def short_text(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
 
 
-def long_text(seconds: float) -> str:
-    """Format a time that may be many days."""
-    hours = seconds / 3600
-    return f"{hours / 24:,.0f} days" if hours >= 72 else duration(seconds)  # noqa: PLR2004 - three days
-
-
 def age_text(seconds: float) -> str:
     """Format a time that grows while it is looked at: no finer than its reader needs."""
     if seconds < 60:  # noqa: PLR2004 - a minute

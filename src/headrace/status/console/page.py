@@ -16,7 +16,6 @@ from headrace.status.console.formats import (
     UNKNOWN,
     age_text,
     clock_text,
-    long_text,
     moment_text,
     rate_text,
     short_text,
@@ -303,7 +302,7 @@ def _room(slot: SlotFacts, history: History) -> Iterator[Figure]:
     yield Figure("safe_wal_size", size(max(0, slot.safe_wal_size)), "until the slot may be lost")
     room = history.room_seconds(slot)
     little = room is not None and room < LITTLE_ROOM_SECONDS
-    yield Figure("room", UNKNOWN if room is None else long_text(room), speed, "bad" if little else "plain")
+    yield Figure("room", UNKNOWN if room is None else duration(room), speed, "bad" if little else "plain")
 
 
 _STATUS = {
