@@ -28,7 +28,7 @@ from headrace.config.control import Control, HostName, command_words
 from headrace.config.file_model import FileModel
 from headrace.config.mirror import MirrorConfig
 from headrace.config.secret import Secret
-from headrace.config.value import EnvReference, Value, value_form
+from headrace.config.value import EnvReference, PublicationName, SlotName, Value, value_form
 
 OnError = Literal["stop", "skip", "quarantine"]
 """What happens with a document that a sink refuses for good: end the run, skip it, or quarantine it."""
@@ -40,7 +40,6 @@ OnGap = Literal["stop", "reseed"]
 """What happens at a gap in the log, on the server that the documents come from: end the run, or reseed."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _PREFIX = re.compile(r"(?:[a-z0-9][a-z0-9._+-]{0,99})?")
 _URL = re.compile(r"(?:postgresql|postgres)://\S+|jdbc:postgresql:\S*")
 _KEYWORDS = re.compile(r"\s*[a-z_]+\s*=.*", re.DOTALL)
@@ -113,7 +112,7 @@ class SourceConfig(FileModel):
     """A table whose old rows carry too little: `check` refuses and prints the SQL, `auto` alters it and
     records what was before, `ignore` runs and lists in `/status` what can go stale; see
     docs/guides/replica-identities.md#replica-identities-and-what-they-cost."""
-    slot: str = "headrace"
+    slot: SlotName = "headrace"
     """The replication slot; lower-case letters, digits and `_`."""
     failover: bool = False
     """Whether a slot that is made is kept on standbys too, so that it survives a failover (PostgreSQL 17 and
@@ -134,7 +133,7 @@ class SourceConfig(FileModel):
     stalled_after: Annotated[float, Field(ge=20)] = 40.0
     """After how many seconds without progress the stream has stalled; see
     docs/guides/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
-    publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
+    publication: PublicationName = "headrace"
     """The publication."""
     ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] | None = None
     """As `sslmode` in the address, over which it wins; flusso 0.16 writes it so, and the next three."""
@@ -170,13 +169,6 @@ class SourceConfig(FileModel):
             raise ValueError('"release" needs on_gap = "reseed": what is released must be backfilled again')
         if value == "release" and not (info.data.get("wal_budget") or info.data.get("wal_budget_hours")):
             raise ValueError('"release" needs wal_budget or wal_budget_hours')
-        return value
-
-    @field_validator("slot")
-    @classmethod
-    def _is_slot(cls, value: str) -> str:
-        if not _SLOT.fullmatch(value):
-            raise ValueError("a slot's name has lower-case letters, digits and _ only, at most 63")
         return value
 
 

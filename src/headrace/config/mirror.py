@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ByteSize, Field, field_validator, model_validator
 
 from headrace.config.file_model import FileModel
-from headrace.config.value import Value
+from headrace.config.value import PublicationName, SlotName, Value
 from headrace.model.lake_partition import Partition, parse_partition
 from headrace.model.names import TableName
 from headrace.model.table_pattern import TablePattern, parse_tables
@@ -155,9 +155,9 @@ class MirrorConfig(FileModel):
     20 of them."""
     retention: str = "7d"
     """How long files stay that only older versions of a table have; an hour at least."""
-    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"
+    slot: SlotName = "headrace_mirror"
     """The replication slot; lower-case letters, digits and `_`."""
-    publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace_mirror"
+    publication: PublicationName = "headrace_mirror"
     """The publication."""
     mask_salt: Value | None = None
     """What is hashed with each value of a column with the mask `sha256`, before it: a secret, so that nobody

@@ -1,13 +1,26 @@
-"""Define the values of a deployment file that may stand in the environment."""
+"""Define values of several parts of a deployment file: names, and what may stand in the environment."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from headrace.config.file_model import FileModel
 from headrace.config.secret import Secret
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+
+
+def _check_slot(value: str) -> str:
+    if not _SLOT.fullmatch(value):
+        raise ValueError("a slot's name has lower-case letters, digits and _ only, at most 63")
+    return value
+
+
+SlotName = Annotated[str, AfterValidator(_check_slot)]
+PublicationName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")]
 
 
 class EnvReference(FileModel):
