@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Discriminator,
@@ -61,6 +63,28 @@ Addresses = Annotated[
 """One value or several."""
 
 
+def _check_prefix(value: str) -> str:
+    if not _PREFIX.fullmatch(value):
+        raise ValueError("must begin with a lower-case letter or a digit, and have only those and . _ + -")
+    return value
+
+
+def folded_name(value: str) -> str:
+    """Return the name of an index or a sink, trimmed and in lower case.
+
+    Raises:
+        ValueError: not a name.
+    """
+    name = value.strip().lower()
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{value[:80]!r} is no name: letters, digits and _, at most 63, no digit first")
+    return name
+
+
+Prefix = Annotated[str, AfterValidator(_check_prefix)]
+FoldedName = Annotated[str, AfterValidator(folded_name)]
+
+
 class ConnectionParts(FileModel):
     """A database connection, part by part."""
 
@@ -101,7 +125,7 @@ class SourceConfig(FileModel):
     """A libpq URL or keyword string, a `jdbc:postgresql:` URL, or a table of `host`, `port`, `user`,
     `password`, `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/guides/connections.md.
     None: the variable `DATABASE_URL`."""
-    password_command: tuple[str, ...] | None = None
+    password_command: Annotated[tuple[str, ...] | None, BeforeValidator(command_words)] = None
     """A command, `["program", "word"]` or one text, that prints the password; asked at each connect, for
     tokens that live for minutes, and run without a shell. Or `"iam:aws"`, `"iam:azure"`, `"iam:google"`:
     a token of that cloud; see docs/guides/connections.md#tokens-of-a-cloud."""
@@ -155,11 +179,6 @@ class SourceConfig(FileModel):
         if isinstance(value, Secret) and not is_connection_string(value.reveal()):
             raise ValueError("must be like postgresql://USER@HOST:PORT/DATABASE")
         return value
-
-    @field_validator("password_command", mode="before")
-    @classmethod
-    def _is_command(cls, value: object) -> object:
-        return command_words(value)
 
     @field_validator("on_budget")
     @classmethod
@@ -234,13 +253,8 @@ class OpenSearchSink(FileModel):
     """Subfields of text and keyword fields for exact, analysed and sorted use. They take half of what the
     cluster works while it indexes (docs/explanation/performance.md#what-a-choice-costs-the-cluster);
     `options: {fields: {}}` leaves them out of one field."""
-    prefix: str | None = None
+    prefix: Prefix | None = None
     """Stands before every name in this cluster. None: the deployment's."""
-
-    @field_validator("prefix")
-    @classmethod
-    def _is_prefix(cls, value: str | None) -> str | None:
-        return None if value is None else _prefix(value)
 
     @field_validator("refresh_interval")
     @classmethod
@@ -306,7 +320,7 @@ TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdo
 class IndexEntry(FileModel):
     """One index: its name, its schema file, whether it is built; paths are absolute once it is loaded."""
 
-    name: str
+    name: FoldedName
     """The documents are served by the alias `{prefix}{name}`."""
     schema_path: Annotated[Path, Field(alias="schema", strict=False)]
     """The schema file, see docs/reference/schema.md."""
@@ -324,11 +338,6 @@ class IndexEntry(FileModel):
     transform: Annotated[str, Field(min_length=1)] | None = None
     """`module:function`, your own Python that changes its documents; see
     docs/guides/configuration.md#transforms."""
-
-    @field_validator("name")
-    @classmethod
-    def _is_name(cls, value: str) -> str:
-        return folded_name(value)
 
     @field_validator("schema_path", mode="before")
     @classmethod
@@ -401,7 +410,7 @@ class Deployment(FileModel):
     large_change: Annotated[int, Field(ge=1)] = 50_000
     """Documents of one index that a change may touch before they are written beside the changes behind it;
     see docs/guides/delivery.md#a-change-that-touches-very-many-documents."""
-    prefix: str = ""
+    prefix: Prefix = ""
     """Stands before every name that Headrace makes in a cluster, separator included."""
     server: Server = Server()
     control: Control = Control()
@@ -412,11 +421,6 @@ class Deployment(FileModel):
     batch: dict[str, Any] = Field(default_factory=dict)
     """What flusso 0.16 says of its batches; without effect, Spark cuts Headrace's."""
     mirror: MirrorConfig | None = None
-
-    @field_validator("prefix")
-    @classmethod
-    def _is_prefix(cls, value: str) -> str:
-        return _prefix(value)
 
     @field_validator("sinks", mode="before")
     @classmethod
@@ -471,12 +475,6 @@ class Deployment(FileModel):
         return own or self.on_quarantine
 
 
-def _prefix(value: str) -> str:
-    if not _PREFIX.fullmatch(value):
-        raise ValueError("must begin with a lower-case letter or a digit, and have only those and . _ + -")
-    return value
-
-
 DATABASE_VARIABLES = ("DATABASE_URL", "SOURCE_POSTGRES_CONNECTION_URL")
 """The variables that take the place of a literal `connection_url`: flusso 0.15's and 0.16's name."""
 
@@ -491,18 +489,6 @@ def reserved(sink: str, part: str) -> tuple[str, str]:
     """Return the variables that override `part` of the sink `sink`; the first that is set wins."""
     name = f"{sink.upper()}_OPENSEARCH_{part.upper()}"
     return name, f"HEADRACE_{name}"
-
-
-def folded_name(value: str) -> str:
-    """Return the name of an index or a sink, trimmed and in lower case.
-
-    Raises:
-        ValueError: not a name.
-    """
-    name = value.strip().lower()
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{value[:80]!r} is no name: letters, digits and _, at most 63, no digit first")
-    return name
 
 
 def is_connection_string(text: str) -> bool:
