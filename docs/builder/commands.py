@@ -71,8 +71,6 @@ _SHARED = (
     "--slot",
     "--publication",
     "--yes",
-    "--control-url",
-    "--control-token-file",
     "--log-format",
 )
 _EVERYWHERE = ("--format", "--log-level")

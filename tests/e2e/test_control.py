@@ -71,11 +71,6 @@ class Controlled:
         order: dict[str, Any] = self.ask("GET", place).json()
         return order
 
-    def through_address(self, *words: str) -> Outcome:
-        """A command of somebody who has the token, and no deployment file."""
-        places = ("--control-url", f"http://{self.address}", "--control-token-file", str(self.token_file))
-        return self.commands.type(*words, *places, HEADRACE_CONFIG="there-is-no.toml")
-
     def through_cluster(self, *words: str) -> Outcome:
         return self.commands.type(*words, "--config", str(self.pipeline.config), "--slot", self.pipeline.name)
 
@@ -162,21 +157,18 @@ def test_changed_files_are_taken_up_over_the_address(controlled: Controlled) -> 
         refused = controlled.ended_order("/v1/reload")
         assert refused["state"] == "failed"
         assert "nonsense" in str(refused["error"])
-        assert "nonsense" in controlled.through_address("reload").refused(2, "SCHEMA")
     finally:
         schema.write_text(before)
-    assert "every index is as it was" in controlled.through_address("reload").err
+    assert "every index is as it was" in controlled.through_cluster("reload").err
 
 
 def test_a_verification_repairs_what_somebody_else_wrote(controlled: Controlled) -> None:
     pipeline = controlled.pipeline
     url = f"{pipeline.sink_url}/{controlled.served('users')}/_update/1?refresh=true"
     assert urllib3.request("POST", url, json={"doc": {"email": "somebody else"}}).status == 200
-    outcome = controlled.through_address("verify", "users", "--format", "json")
-    assert outcome.code == 1, outcome
-    outcome = controlled.through_address("verify", "users", "--repair")
-    assert outcome.code == 0, outcome
-    assert "1 rebuilt" in outcome.err
+    assert controlled.order("/v1/indexes/users/verify")["right"] is False
+    report = controlled.order("/v1/indexes/users/verify", {"repair": True})
+    assert (report["right"], report["repair"]["repaired"]) == (True, 1)
     assert pipeline.differences() == []
 
 
@@ -207,21 +199,18 @@ def test_a_pause_holds_changes_back_also_through_a_retry_until_the_resume(contro
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["address", "cluster"])
-def test_a_command_pauses_and_resumes(way: str, controlled: Controlled) -> None:
+def test_a_command_pauses_and_resumes(controlled: Controlled) -> None:
     pipeline = controlled.pipeline
-    typed = controlled.through_address if way == "address" else controlled.through_cluster
-    outcome = typed("pause")
+    outcome = controlled.through_cluster("pause")
     assert outcome.code == 0, outcome
-    by = pipeline.status()["paused"]["by"]
-    assert (by == "ada") if way == "address" else re.fullmatch(r"\S+@\S+", by)
+    assert re.fullmatch(r"\S+@\S+", pipeline.status()["paused"]["by"])
     time.sleep(1.5)
     email = email_of(pipeline, 3)
-    pipeline.shop.run(f"UPDATE users SET email = '{way}@example.org' WHERE id = 3")
+    pipeline.shop.run("UPDATE users SET email = 'cluster@example.org' WHERE id = 3")
     stays(pipeline, 3, email, 1)
-    assert typed("resume").code == 0
+    assert controlled.through_cluster("resume").code == 0
     pipeline.converges()
-    assert email_of(pipeline, 3) == f"{way}@example.org"
+    assert email_of(pipeline, 3) == "cluster@example.org"
 
 
 def test_refused_documents_are_listed_rebuilt_and_forgotten(controlled: Controlled) -> None:
@@ -229,49 +218,30 @@ def test_refused_documents_are_listed_rebuilt_and_forgotten(controlled: Controll
     with quarantined(pipeline, generation, "5"):
         [entry] = controlled.ask("GET", "/v1/indexes/users/quarantine", token=GRAFANA).json()
         assert (entry["id"], entry["reason"]) == ("5", "not a number")
-        assert "not a number" in controlled.through_address("quarantine", "list", "users").out
         assert controlled.order("/v1/indexes/users/quarantine/retry", {"id": "5"}) == {"found": 1, "left": []}
         assert controlled.ask("GET", "/v1/quarantine").json() == []
-    for id_ in ("6", "7"):
-        with quarantined(pipeline, generation, id_):
-            if id_ == "6":
-                dropped = controlled.ask("POST", "/v1/indexes/users/quarantine/drop", {"id": id_}).json()
-                assert [each["id"] for each in dropped["dropped"]] == [id_]
-            else:
-                outcome = controlled.through_address("quarantine", "drop", "users", "--yes")
-                assert "1 of users in quarantine" in outcome.err
-            assert controlled.ask("GET", "/v1/quarantine").json() == []
-    with quarantined(pipeline, generation, "8"):
-        outcome = controlled.through_address("quarantine", "retry")
-        assert (outcome.code, "built again, and accepted: 1 of 1 document" in outcome.err) == (0, True)
+    with quarantined(pipeline, generation, "6"):
+        dropped = controlled.ask("POST", "/v1/indexes/users/quarantine/drop", {"id": "6"}).json()
+        assert [each["id"] for each in dropped["dropped"]] == ["6"]
+        assert controlled.ask("GET", "/v1/quarantine").json() == []
     assert pipeline.differences() == []
 
 
 @pytest.mark.parametrize("way", ["address", "cluster"])
 def test_a_command_changes_the_log_level(way: str, controlled: Controlled) -> None:
     pipeline = controlled.pipeline
-    typed = controlled.through_address if way == "address" else controlled.through_cluster
     size = len(pipeline.output.read_text())
-    assert typed("log-level", "debug").code == 0
+    if way == "address":
+        assert controlled.ask("PUT", "/v1/log-level", {"level": "debug"}).json() == {"level": "debug"}
+    else:
+        assert controlled.through_cluster("log-level", "debug").code == 0
     pipeline.shop.run("UPDATE users SET email = email || 'x' WHERE id = 4")
     pipeline.wait_until(
         lambda: " DEBUG headrace" in pipeline.output.read_text()[size:], "logs nothing at debug", 30
     )
-    assert typed("log-level", "info").code == 0
-
-
-def test_a_command_rebuilds_and_rolls_back_through_the_address(controlled: Controlled) -> None:
-    before = controlled.served("users")
-    outcome = controlled.through_address("reindex", "users", "--wait", "120")
-    assert outcome.code == 0, outcome
-    assert controlled.served("users") != before
-    assert controlled.through_address("rollback", "users", "--wait", "60").code == 0
-    assert controlled.through_address("reindex", "nobody").refused(2, "USAGE")
+    assert controlled.through_cluster("log-level", "info").code == 0
 
 
 def test_a_wrong_token_orders_nothing(controlled: Controlled) -> None:
-    wrong = controlled.token_file.with_name("wrong.token")
-    wrong.write_text("wrong-0123456789abcdef")
-    places = ("--control-url", f"http://{controlled.address}", "--control-token-file", str(wrong))
-    assert controlled.commands.type("pause", *places).refused(1, "AUTHENTICATION")
+    assert controlled.ask("POST", "/v1/pause", token="wrong-0123456789abcdef").status == 401
     assert controlled.pipeline.status()["paused"] is None

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.context import CONTROL, CommandContext, Group, app, command
+from headrace.cli.context import CommandContext, Group, app, command
 from headrace.logs import LogLevel
 from headrace.version import __version__
 
@@ -388,7 +388,7 @@ def explain(
     return explain_document(context, index, document)
 
 
-@command("Compare an index with the database.", Group.LOOK, "config", "slot", *CONTROL)
+@command("Compare an index with the database.", Group.LOOK, "config", "slot")
 def verify(
     context: CommandContext,
     index: Index,
@@ -432,14 +432,13 @@ def indexes(context: CommandContext) -> None:
     show_indexes(context)
 
 
-@command("Rebuild an index beside the one that is served.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Rebuild an index beside the one that is served.", Group.CHANGE, "config", "slot")
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
 
     Where no pipeline runs, the next start begins with it.
 
-    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
-    `index`, `state` (open or done), `result`.
+    With --format json it prints the order: `id`, `kind`, `index`, `state` (open or done), `result`.
 
     Examples:
       headrace reindex users
@@ -451,7 +450,7 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     order_generation(context, index, OrderKind.REINDEX, wait=wait)
 
 
-@command("Apply changed files while the pipeline runs.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Apply changed files while the pipeline runs.", Group.CHANGE, "config", "slot")
 def reload(
     context: CommandContext,
     wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for the answer")] = 60.0,
@@ -460,8 +459,7 @@ def reload(
 
     Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
 
-    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
-    `index`, `state` (open or done), `result`.
+    With --format json it prints the order: `id`, `kind`, `index`, `state` (open or done), `result`.
 
     Examples:
       headrace reload
@@ -472,12 +470,11 @@ def reload(
     order_reload(context, wait=wait)
 
 
-@command("Serve the previous generation of an index.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Serve the previous generation of an index.", Group.CHANGE, "config", "slot")
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes.
 
-    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
-    `index`, `state` (open or done), `result`.
+    With --format json it prints the order: `id`, `kind`, `index`, `state` (open or done), `result`.
 
     Examples:
       headrace rollback users
@@ -489,16 +486,15 @@ def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> Non
     order_generation(context, index, OrderKind.ROLLBACK, wait=wait)
 
 
-@command("Pause the stream of a running pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Pause the stream of a running pipeline.", Group.CHANGE, "config", "slot")
 def pause(context: CommandContext) -> None:
     """Plan no further batch until `headrace resume`, or the next start; the slot retains the log.
 
-    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
-    `index`, `state` (open or done), `result`.
+    With --format json it prints the order: `id`, `kind`, `index`, `state` (open or done), `result`.
 
     Examples:
       headrace pause
-      headrace pause --control-url http://127.0.0.1:8081
+      headrace pause --config shop.toml
     """
     from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
@@ -506,16 +502,15 @@ def pause(context: CommandContext) -> None:
     order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
 
 
-@command("Continue a paused pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Continue a paused pipeline.", Group.CHANGE, "config", "slot")
 def resume(context: CommandContext) -> None:
     """Plan batches again after `headrace pause`.
 
-    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
-    `index`, `state` (open or done), `result`.
+    With --format json it prints the order: `id`, `kind`, `index`, `state` (open or done), `result`.
 
     Examples:
       headrace resume
-      headrace resume --control-url http://127.0.0.1:8081
+      headrace resume --config shop.toml
     """
     from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
@@ -523,15 +518,14 @@ def resume(context: CommandContext) -> None:
     order_run(context, OrderKind.RESUME, "resumed")
 
 
-@command("Change what a running pipeline logs.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Change what a running pipeline logs.", Group.CHANGE, "config", "slot")
 def log_level(
     context: CommandContext,
     level: Annotated[LogLevel, typer.Argument(help="log messages from this level on")],
 ) -> None:
     """Change from which level on a running pipeline logs, until it ends.
 
-    With --format json it prints the order: `id` (null where the private address answers at once), `kind`,
-    `index`, `state` (open or done), `result`.
+    With --format json it prints the order: `id`, `kind`, `index`, `state` (open or done), `result`.
 
     Examples:
       headrace log-level debug
@@ -584,7 +578,7 @@ def wait(
     wait_applied(context, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
 
-@command("List, retry or drop refused documents.", Group.LOOK, "config", "slot", "yes", *CONTROL)
+@command("List, retry or drop refused documents.", Group.LOOK, "config", "slot", "yes")
 def quarantine(
     context: CommandContext,
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.state import StateKey
-    from headrace.tools.control_client import ControlClient
 
 
 class Group(enum.StrEnum):
@@ -84,8 +83,6 @@ class CommandContext:
         as_json: whether output and errors are JSON.
         log_level: the least severe messages that are logged.
         log_format: the format of log messages.
-        control_url: the private address that orders go to; None: they go through the cluster.
-        control_token_file: the file with its token; None: the token is in the environment.
         environ: the environment variables.
     """
 
@@ -96,8 +93,6 @@ class CommandContext:
     as_json: bool = False
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.TEXT
-    control_url: str | None = None
-    control_token_file: Path | None = None
     # Read when a command runs and not when this is imported: programs set variables before they call.
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
@@ -144,24 +139,6 @@ class CommandContext:
             return False
         return self.yes or terminal.agreed(question)
 
-    def open_control(self) -> ControlClient | None:
-        """Return a client of the private address; None where orders go through the cluster.
-
-        Raises:
-            HeadraceError: USAGE: there is no token, or the URL is no address.
-        """
-        if self.control_url is None:
-            return None
-        from headrace.cli import terminal  # noqa: PLC0415 - loads rich
-        from headrace.tools.control_client import open_client  # noqa: PLC0415 - loads the HTTP client
-
-        client = open_client(self.control_url, self.control_token_file, self.environ)
-        if client.sends_in_clear:
-            terminal.warn(
-                f"{self.control_url} is not encrypted: anyone who can read the network can read the token"
-            )
-        return client
-
 
 _SHARED: Mapping[str, tuple[Any, Any]] = {
     "config": (
@@ -177,26 +154,8 @@ _SHARED: Mapping[str, tuple[Any, Any]] = {
     ),
     "log_level": (Annotated[LogLevel, typer.Option(help="log messages from this level on")], LogLevel.INFO),
     "log_format": (Annotated[LogFormat, typer.Option(help="log messages as text or json")], LogFormat.TEXT),
-    "control_url": (
-        Annotated[
-            str | None,
-            typer.Option(
-                help="the run's private address, http(s)://HOST:PORT (default: ask through the cluster)"
-            ),
-        ],
-        None,
-    ),
-    "control_token_file": (
-        Annotated[
-            Path | None,
-            typer.Option(help="the file with its token (default: the variable HEADRACE_CONTROL_TOKEN)"),
-        ],
-        None,
-    ),
 }
 """The shared options: type and default value."""
-CONTROL = ("control_url", "control_token_file")
-"""The shared options of the commands that give orders to a run."""
 
 _EXAMPLES = "Examples:"
 Command = Callable[..., bool | int | None]

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import are, quantity
 from headrace.pipeline.verification.recheck import Verdict
-from headrace.pipeline.verification.report import Drift, Repair, Report, as_data, report_of
+from headrace.pipeline.verification.report import Drift, Repair, Report, as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
-from headrace.tools.control_client import index_path
 
 
 def verify_index(context: CommandContext, index: str, options: VerifyOptions) -> bool:
     """Compare an index with the database and print the report; return whether the index is right now.
 
     Raises:
-        HeadraceError: as for `verify`, and `ControlClient.follow`.
+        HeadraceError: as for `verify`.
     """
-    client = context.open_control()
-    if client is None:
-        report = verify(context.open_project(), index, options, terminal.TerminalReporter())
-    else:
-        order = client.order(index_path(index, "verify"), asdict(options))
-        with terminal.working(f"waiting for the comparison of {index} …"):
-            report = report_of(client.follow(order))
+    report = verify(context.open_project(), index, options, terminal.TerminalReporter())
     if context.as_json:
         terminal.data(as_data(report))
     else:

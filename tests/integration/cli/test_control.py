@@ -1,4 +1,4 @@
-"""What the commands say where the private address, or its token, is not as it must be."""
+"""What a run says where its private address, or a token, is not as it must be."""
 
 from __future__ import annotations
 
@@ -9,29 +9,6 @@ import pytest
 from integration.cli.command_line import Deployment
 
 TOKEN = "0123456789abcdef"
-NOWHERE = ("--control-url", "http://127.0.0.1:9")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("words", [("pause",), ("reindex", "people"), ("verify", "people"), ("quarantine",)])
-def test_an_address_that_does_not_answer_is_named(words: tuple[str, ...], people: Deployment) -> None:
-    people.secrets.append(TOKEN)
-    text = people.type(*words, *NOWHERE, HEADRACE_CONTROL_TOKEN=TOKEN).refused(1, "CONNECTION")
-    assert "http://127.0.0.1:9 does not answer" in text
-
-
-def test_a_token_is_needed_and_must_be_readable(people: Deployment) -> None:
-    assert "HEADRACE_CONTROL_TOKEN" in people.type("pause", *NOWHERE).refused(2, "USAGE")
-    missing = people.type("pause", *NOWHERE, "--control-token-file", "missing").refused(2, "USAGE")
-    assert "'missing': the control token's file cannot be read" in missing
-    assert people.type("pause", *NOWHERE, HEADRACE_CONTROL_TOKEN="a\nb").refused(2, "USAGE")
-
-
-@pytest.mark.parametrize(
-    "url", ["127.0.0.1:9465", "ftp://127.0.0.1:1", "http://", "http://me:pw@127.0.0.1:1"]
-)
-def test_what_is_no_address_is_refused(url: str, people: Deployment) -> None:
-    assert people.type("resume", "--control-url", url, HEADRACE_CONTROL_TOKEN=TOKEN).refused(2, "USAGE")
 
 
 def test_a_run_without_tokens_serves_no_private_address(people: Deployment) -> None:
