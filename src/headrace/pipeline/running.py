@@ -47,7 +47,7 @@ _LOOK_SECONDS = 0.05
 _READ_SECONDS = 0.05
 _UNASKED_SECONDS = 0.1
 _WAIT_SECONDS = 3.0
-_REQUEST_SECONDS = 5.0
+_REQUEST_SECONDS = 10.0
 
 
 class RunningPipeline:
@@ -96,10 +96,10 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
-        # The run's thread reads orders in each round: a cluster that hangs must not hold it for long.
+        # The run's thread reads orders in each round: a cluster that hangs must not hold it for minutes.
         keeps_state = self._endpoints.keeps_state
         seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
-        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=1)
+        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=2)
         self.desk = OrderDesk(
             Mailbox(self._client, project.key),
             self.board,
