@@ -297,7 +297,14 @@ def wait_until_applied(
     spent = 0.0 if began is None else time.monotonic() - began
     state = applied.wait(awaited, max(0.0, timeout - spent))
     if state is None:
-        raise _behind(applied, awaited, timeout)
+        state = applied.state()
+        why, remedy = why_behind(applied, state, awaited)
+        raise HeadraceError(
+            Kind.BEHIND,
+            f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of {applied.key} stand "
+            f"at {format_lsn(state.applied)}, {size(max(0, awaited - state.applied))} before it; {why}",
+            remedy,
+        )
     if searchable:
         applied.refresh(state)
 
@@ -314,14 +321,3 @@ def parse_position(text: str) -> Lsn:
         raise HeadraceError(
             Kind.USAGE, f"{text!r} is no place in the log", "Write it as PostgreSQL does, like 16/B374D848."
         ) from error
-
-
-def _behind(applied: AppliedPosition, awaited: Lsn, timeout: float) -> HeadraceError:
-    state = applied.state()
-    why, remedy = why_behind(applied, state, awaited)
-    return HeadraceError(
-        Kind.BEHIND,
-        f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of {applied.key} stand "
-        f"at {format_lsn(state.applied)}, {size(max(0, awaited - state.applied))} before it; {why}",
-        remedy,
-    )

@@ -137,7 +137,7 @@ class Definitions:
         for generation in generations:
             spec = self.spec_of(generation)
             if spec is not None:
-                found[generation.id] = _tables(spec)
+                found[generation.id] = frozenset(map(str, spec.tables()))
         return found
 
     def needs(self, generations: Iterable[GenerationState]) -> Needs:
@@ -227,9 +227,10 @@ class Definitions:
         before = self._baseline
         if not self._must_inspect(generations):
             with ReadSession(self._endpoints.database) as session:
-                # Most looks end here: with one statement, and without an inspection.
-                if _is_same(self._read(session), before):
-                    return
+                now = read_fingerprint(session, self.inspection.usage(), self.project.publication)
+            # Most looks end here: with one statement, and without an inspection.
+            if _is_same(now, before):
+                return
         self._inspect(connection, generations)
         self._is_stale = False
         now = self.inspection.fingerprint
@@ -302,9 +303,6 @@ class Definitions:
         options = {} if target.is_stdout else dict(self._endpoints.of(target.key).options)
         text = json.dumps([target.kind, options], sort_keys=True, default=str)
         return {"sink": hashlib.sha256(text.encode()).hexdigest()}
-
-    def _read(self, session: ReadSession) -> Fingerprint:
-        return read_fingerprint(session, self.inspection.usage(), self.project.publication)
 
     # Comparisons.
 
@@ -380,7 +378,3 @@ class Definitions:
 def _is_same(now: Fingerprint, before: Fingerprint) -> bool:
     """Whether nothing that documents depend on is different."""
     return dataclasses.replace(now, as_of=before.as_of) == before
-
-
-def _tables(spec: IndexSpec) -> frozenset[str]:
-    return frozenset(map(str, spec.tables()))

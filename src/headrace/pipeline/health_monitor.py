@@ -114,9 +114,11 @@ class HealthMonitor:
                 self.board,
                 signals,
                 self.endpoints.database,
-                slot=self._key.slot,
+                key=self._key,
                 sink=self.read_project().primary.name,
+                open_client=lambda: short_timeout_client(self.endpoints),
             )
+            self._stall.open()
 
     def look(self, waits_for: HeadraceError | None = None) -> None:
         """Look at the server and the cluster, at most once a second, and show what is seen.
@@ -136,7 +138,7 @@ class HealthMonitor:
         if self._stall is not None:
             state = self.store.current
             sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
-            self._stall.look(sighting, self._connection)
+            self._stall.pass_on(sighting, self._connection)
         if self._stall is not None and self._stall.is_stalled:
             # A stall says more of the same cause. What is still wrong behind it is told again.
             self._shown = None

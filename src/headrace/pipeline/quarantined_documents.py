@@ -16,7 +16,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
-from headrace.state import GenerationState, Quarantine, Quarantined
+from headrace.state import Quarantine, Quarantined
 from headrace.state.key import StateKey
 
 
@@ -67,16 +67,20 @@ def retry_quarantined(
             DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     left: list[Quarantined] = []
-    with AppliedPosition(endpoints, project.key) as applied:
+    with (
+        AppliedPosition(endpoints, project.key) as applied,
+        connect(endpoints.database, application_name="headrace quarantine") as connection,
+    ):
         quarantine = Quarantine(applied.client, project.key)
         found = quarantine.entries(index, id_)
+        inspection = inspect(project, endpoints, connection, reading=False)
         for name, entries in by_index(found).items():
             if name not in project.specs:
                 gone = "the deployment does not have this index any more"
                 # They stay, to be looked at: only who drops them says that they are not needed.
                 left += [replace(entry, reason=gone) for entry in entries]
             else:
-                left += _retry(_inspect(project, endpoints), endpoints, applied, quarantine, entries)
+                left += _retry(inspection, endpoints, applied, quarantine, entries)
     return RetriedDocuments(len(found), left)
 
 
@@ -88,10 +92,15 @@ def _retry(
     entries: Sequence[Quarantined],
 ) -> list[Quarantined]:
     """Build the documents of one index again; return those that stay in quarantine."""
-    primary = inspection.project.primary
-    served = find_served_generation(inspection, primary, applied.check(), entries[0].index)
+    index, primary = entries[0].index, inspection.project.primary
+    spec = inspection.project.specs[index]
+    served = find_served_generation(inspection, primary, applied.check(), index)
     mine = [entry for entry in entries if entry.generation == served.generation]
-    refused = _rebuild(inspection, endpoints, applied, served, [entry.id for entry in mine])
+    routed = {index} if spec.routing is not None else ()
+    writer = open_writer(applied.client, {index: served.write_alias}, primary.writer_options(), routed)
+    with contextlib.closing(writer), ReadSession(endpoints.database) as session:
+        database = DatabaseDocuments(session, spec, inspection.catalog)
+        refused = rebuild(index, database, writer, applied, [entry.id for entry in mine])
     quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
     again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
     quarantine.put(again)
@@ -104,26 +113,3 @@ def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:
     for entry in entries:
         result.setdefault(entry.index, []).append(entry)
     return result
-
-
-def _rebuild(
-    inspection: Inspection,
-    endpoints: Endpoints,
-    applied: AppliedPosition,
-    served: GenerationState,
-    ids: Sequence[str],
-) -> dict[str, str]:
-    """Write the documents of `ids` as they should be; return those that are refused, and why."""
-    index, project = served.index, inspection.project
-    routed = {index} if project.specs[index].routing is not None else ()
-    writer = open_writer(
-        applied.client, {index: served.write_alias}, project.primary.writer_options(), routed
-    )
-    with contextlib.closing(writer), ReadSession(endpoints.database) as session:
-        database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
-        return rebuild(index, database, writer, applied, ids)
-
-
-def _inspect(project: Project, endpoints: Endpoints) -> Inspection:
-    with connect(endpoints.database, application_name="headrace quarantine") as connection:
-        return inspect(project, endpoints, connection, reading=False)

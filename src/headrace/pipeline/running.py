@@ -10,9 +10,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -46,8 +48,7 @@ _TAKEN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _READ_SECONDS = 0.05
 _UNASKED_SECONDS = 0.1
-_WAIT_SECONDS = 3.0
-_REQUEST_SECONDS = 5.0
+_REQUEST_SECONDS = 10.0
 
 
 class RunningPipeline:
@@ -96,10 +97,10 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
-        # The run's thread reads orders in each round: a cluster that hangs must not hold it for long.
+        # The run's thread reads orders in each round: a cluster that hangs must not hold it for minutes.
         keeps_state = self._endpoints.keeps_state
         seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
-        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=1)
+        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=2)
         self.desk = OrderDesk(
             Mailbox(self._client, project.key),
             self.board,
@@ -124,9 +125,7 @@ class RunningPipeline:
             held.enter_context(contextlib.closing(self._client))
             held.enter_context(self.desk)
             if self._wanted_address is not None:
-                # The thread of those who wait must not hold the end of the process up for long.
-                impatient = replace(endpoints, sink=endpoints.sink.with_timeout(_WAIT_SECONDS))
-                waits = held.enter_context(WaitService(AppliedPosition(impatient, project.key)))
+                waits = held.enter_context(WaitService(self._applied()))
                 status = held.enter_context(
                     StatusServer(self.board, self._wanted_address, waits, self._explainer, self._hosts)
                 )
@@ -404,6 +403,10 @@ def _local_address(options: RunOptions, endpoints: Endpoints) -> tuple[str, int]
     return url.hostname or "localhost", url.port or 9200
 
 
+# A look that is to be taken, and who waits for it.
+_Asked = tuple[Future[WaitProgress], Callable[[], WaitProgress]]
+
+
 class WaitService:
     """Looks for the waiting clients of one run how far its documents are, in one thread of its own.
 
@@ -416,18 +419,32 @@ class WaitService:
         self._state: PipelineState | None = None
         self._refreshed: PipelineState | None = None
         self._next = 0.0
-        self._thread = ThreadPoolExecutor(1, "headrace waits")
+        self._asked: SimpleQueue[tuple[Future[WaitProgress], Callable[[], WaitProgress]] | None] = (
+            SimpleQueue()
+        )
+        # No executor: the end of the process would wait for a look at a server that hangs.
+        self._thread = threading.Thread(target=self._serve, name="headrace waits", daemon=True)
 
     def __enter__(self) -> Self:
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.submit(self._applied.__exit__)
-        self._thread.shutdown(wait=False)
+        self._asked.put(None)
+        self._thread.join(timeout=5.0)
 
     def look(self, before: WaitProgress, *, searchable: bool, waited: float) -> Future[WaitProgress]:
         """Look how far a request is; see `Waits`."""
-        return self._thread.submit(self._look, before, searchable=searchable, waited=waited)
+        future: Future[WaitProgress] = Future()
+        self._asked.put((future, partial(self._look, before, searchable=searchable, waited=waited)))
+        return future
+
+    def _serve(self) -> None:
+        with self._applied:
+            while (asked := self._asked.get()) is not None:
+                future, look = asked
+                if future.set_running_or_notify_cancel():  # else its client has gone
+                    future.set_result(look())
 
     def _look(self, before: WaitProgress, *, searchable: bool, waited: float) -> WaitProgress:
         applied, before = self._applied, replace(before, error=None)

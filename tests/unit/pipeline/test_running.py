@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Self
 
 import pytest
 
@@ -25,6 +26,9 @@ class Elsewhere:
         self.away = False
         self.refreshed = self.read = 0
         self.urged: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         pass

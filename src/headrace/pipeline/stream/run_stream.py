@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, unexpected
@@ -194,7 +195,7 @@ class RunStream:
             spark = self.spark.current
         self.check(spark)
         # Before the query: rows are read while Spark starts it, and its first batch may defer keys already.
-        running.open_beside(spark, self._show_deferred)
+        running.open_beside(spark, self.board)
         query = DocumentsQuery(
             spark.session,
             running.work,
@@ -208,9 +209,6 @@ class RunStream:
         running.job_gate.batch_seconds = query.batch_seconds
         # Last: who sees the query finds everything that belongs to it.
         running.query = query
-
-    def _show_deferred(self, sink: str, deferred: int, away: str | None) -> None:
-        self.board.secondary(sink, deferred=deferred, away=away)
 
 
 class _Running:
@@ -256,12 +254,12 @@ class _Running:
         self._thread = threading.Thread(target=run, name="headrace starting", daemon=True)
         self._thread.start()
 
-    def open_beside(self, spark: LocalSpark, show: Callable[[str, int, str | None], None]) -> None:
+    def open_beside(self, spark: LocalSpark, board: StatusBoard) -> None:
         """Begin what runs beside the query."""
         self._deferred = self._held.enter_context(DeferredWork(spark.session, self.work, self.job_gate))
         for name, work in self.work.secondary.items():
-            catch_up = CatchUp(work, lambda count, away, name=name: show(name, count, away))  # type: ignore[misc]
-            self._catching_up[name] = self._held.enter_context(catch_up)
+            show = partial(_show_deferred, board, name)
+            self._catching_up[name] = self._held.enter_context(CatchUp(work, show))
         self.spark = spark
         self.joined = self._first
 
@@ -326,3 +324,7 @@ class _Running:
         finally:
             if self.query is not None:
                 self.query.stop()
+
+
+def _show_deferred(board: StatusBoard, sink: str, deferred: int, away: str | None) -> None:
+    board.secondary(sink, deferred=deferred, away=away)
