@@ -213,7 +213,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         except HeadraceError:
-            if not self._tables.has_reused_names:  # it says more than that a column is another one
+            if not self._tables.reused():  # it says more than that a column is another one
                 raise
             return begin
 
