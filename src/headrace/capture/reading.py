@@ -31,7 +31,7 @@ from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
-from headrace.postgres.locks import advance_claimed, claim_slot
+from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.postgres.server_errors import RemovedLogError, slot_lost
 from headrace.postgres.session import check_same_server
@@ -265,14 +265,17 @@ class LogReader:
 
     def _stream(self, connection: ReplicationConnection) -> None:
         settings, begin = self._settings, self.feed.restart()
-        connection.start(
-            settings.slot,
-            begin,
-            (settings.publication,),
-            unfinished=self._accepts_streaming,
-            holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
-            messages=settings.trace_contexts,
-        )
+        try:
+            connection.start(
+                settings.slot,
+                begin,
+                (settings.publication,),
+                unfinished=self._accepts_streaming,
+                holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
+                messages=settings.trace_contexts,
+            )
+        except HeadraceError as error:
+            raise with_reader(connection, settings.slot, error) from error
         self._frames, self._arrived = Frames(), time.monotonic()
         self._began, self._is_settled = self._arrived, False
         self._streaming = connection

@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.model.types import spark_type
+from headrace.model.types import quoted, spark_type
 from headrace.model.value_type import ValueType
 from headrace.model.values import ColumnTexts, column_texts, convert_all, convert_fitting, rescued
 
@@ -116,7 +116,7 @@ class RowShape:
     @property
     def ddl(self) -> str:
         """The schema as Spark DDL."""
-        return ", ".join(f"{_quoted(field.name)} {spark_type(field.type)}" for field in self.schema)
+        return ", ".join(f"{quoted(field.name)} {spark_type(field.type)}" for field in self.schema)
 
     def rows(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Convert each change to its rows; all `changes` must be of the table.
@@ -344,7 +344,3 @@ def emptied(tables: Sequence[TableName], place: SnapshotPlace) -> pa.RecordBatch
     known = {"op": Op.TRUNCATE.value, "_commit_lsn": place.lsn, "_commit_seq": place.emptied}
     rows = [{"schema": table.schema, "table": table.name, **known} for table in tables]
     return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -267,11 +267,6 @@ class FollowedTables:
         self._catalog.accept()
         return altered
 
-    @property
-    def has_reused_names(self) -> bool:
-        """Whether the log has two columns of a table under one name."""
-        return self.columns is not None and bool(self.columns.reused)
-
     def forget_names(self) -> None:
         """Forget what the log has named: the tables are read again."""
         self.columns = NamedInLog(self._options.publication)

@@ -21,6 +21,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
+from headrace.model.types import quoted
 from headrace.spark.garbage import freeze_imports
 
 _LAST = "__headrace_last"
@@ -65,7 +66,7 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
 
 
 def _column(name: str) -> Column:
-    return f.col("`" + name.replace("`", "``") + "`")
+    return f.col(quoted(name))
 
 
 def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:

@@ -139,6 +139,7 @@ class InitialRows:
             temporary slot is left open: it would end with its connection.
 
     Attributes:
+        place: the attempt, and the position (bytes) before which all commits, and no others, are in the rows.
         descriptions: of the tables, once they are planned.
 
     Raises:
@@ -161,21 +162,11 @@ class InitialRows:
         else:
             source = positioned_snapshot(for_slot(url, options.slot), options.slot)
             start, self._snapshot = self._opened.enter_context(source)
-        self._place = SnapshotPlace(start, attempt)
+        self.place = SnapshotPlace(start, attempt)
         self._tables: tuple[TableName, ...] = ()
         self.descriptions: TableDescriptions | None = None
         self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
-
-    @property
-    def start(self) -> Lsn:
-        """Return the position (bytes) before which all commits, and no others, are in the rows."""
-        return self._place.start
-
-    @property
-    def attempt(self) -> int:
-        """Return the number of the attempt, from 1."""
-        return self._place.attempt
 
     @property
     def count(self) -> int:
@@ -226,7 +217,7 @@ class InitialRows:
             if source is not None:
                 others = tuple(set(followed).difference(tables))
                 self._parts = [
-                    ProvidedPart(source, part, tuple(tables), others, self._place, descriptions)
+                    ProvidedPart(source, part, tuple(tables), others, self.place, descriptions)
                     for part in source.parts([str(table) for table in tables])
                 ]
             else:
@@ -250,11 +241,11 @@ class InitialRows:
             selection = RowSelection(types[table], columns, () if condition is None else (condition,))
             rows.append(TableRows(selection, part.ranges))
         known = {table: descriptions.known[table] for table, _ in group}
-        return RowsPart(tuple(rows), self._snapshot, self._place, replace(descriptions, known=known))
+        return RowsPart(tuple(rows), self._snapshot, self.place, replace(descriptions, known=known))
 
     def next(self, done: int) -> SnapshotProgress:
         """Return the progress after a batch that begins with part `done`."""
-        return SnapshotProgress(self.attempt, min(self.count, done + self._per_batch))
+        return SnapshotProgress(self.place.attempt, min(self.count, done + self._per_batch))
 
     def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Return the parts from `begin` up to before `end`."""
@@ -263,7 +254,7 @@ class InitialRows:
     def emptied(self) -> list[pa.RecordBatch]:
         """Return a truncation before the first part, which cancels the rows of earlier attempts."""
         # The first attempt has nothing before it.
-        return [emptied(self._tables, self._place)] if self.attempt > 1 else []
+        return [emptied(self._tables, self.place)] if self.place.attempt > 1 else []
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""

@@ -213,7 +213,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
         except HeadraceError:
-            if not self._tables.has_reused_names:  # it says more than that a column is another one
+            if not self._tables.reused():  # it says more than that a column is another one
                 raise
             return begin
 
@@ -289,9 +289,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             shape = None if self._plan is None else self._plan.shape
             rows.plan(tables or self._tables.read_all(), shape, followed, self._tables.note_rows)
             if tables:
-                since = since | dict.fromkeys(tables, rows.start)
+                since = since | dict.fromkeys(tables, rows.place.start)
             else:
-                begin = Offset(rows.start)
+                begin = Offset(rows.place.start)
             progress = replace(rows.next(0), tables=done.tables).to_json()
         elif self._rows is not None and done.parts < self._rows.count:
             progress = replace(self._rows.next(done.parts), tables=done.tables).to_json()
@@ -360,9 +360,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from `last` begins again. Between the last rows and the stream there is nothing to read.
         """
         rows = self._rows
-        if rows is None or last is None or last.attempt != rows.attempt:
+        if rows is None or last is None or last.attempt != rows.place.attempt:
             return [ChangePartition([])]
-        begin = first.parts if first.attempt == rows.attempt else 0
+        begin = first.parts if first.attempt == rows.place.attempt else 0
         # Once for an attempt, before its first rows: it voids those of an attempt before.
         emptied = rows.emptied() if begin == 0 else []
         return [

@@ -22,6 +22,7 @@ from headrace.datasources.query_schema import check_distinct, chosen_columns, no
 from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange
+from headrace.model.types import quoted
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import FlushedReads
@@ -68,7 +69,7 @@ class PostgresSnapshot(DataSource):
             check_table(session, options.table)
             chosen = _choose_columns(row_type, options)
             check_readable(session, RowSelection(row_type, chosen, _conditions_of(options)))
-        return ", ".join(f"{_quote(name)} {row_type.columns[name].spark}" for name in chosen)
+        return ", ".join(f"{quoted(name)} {row_type.columns[name].spark}" for name in chosen)
 
     @short_traceback(with_values=True)
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -221,7 +222,3 @@ def _choose_columns(row_type: RowType, options: SnapshotOptions) -> tuple[str, .
 
 def _conditions_of(options: SnapshotOptions) -> tuple[str, ...]:
     return () if options.where is None else (options.where,)
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -11,12 +11,13 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from deltalake.exceptions import CommitFailedError
 
 from headrace.mirror.delta_commits import committing, properties
-from headrace.mirror.delta_merge import Merge, quoted
+from headrace.mirror.delta_merge import Merge
 from headrace.mirror.delta_partitions import pruning
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partitions import is_in_calendar
 from headrace.model.names import TableName
+from headrace.model.types import quoted
 
 
 class DeltaEngine(Protocol):

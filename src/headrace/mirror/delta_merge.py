@@ -13,6 +13,7 @@ from headrace.mirror.partitions import with_derived
 from headrace.mirror.versions import CLOSES, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
+from headrace.model.types import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,6 @@ class Merge:
         ]
         inserted = {**self.inserted, **derived}
         return replace(self, rows=rows, updates=updates, inserted=inserted, partitions=tuple(partitions))
-
-
-def quoted(name: str) -> str:
-    """Quote a column's name."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def merge_of_rows(rows: pa.Table, key: Sequence[str]) -> Merge:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.delta_merge import quoted
 from headrace.mirror.partitions import derived_fields, derived_from, partitions_of
 from headrace.model.lake_partition import Partition
+from headrace.model.types import quoted
 from headrace.postgres.quoting import replication_literal
 
 _MOST_VALUES = 200

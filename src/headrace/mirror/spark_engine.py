@@ -21,11 +21,12 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note, refused
-from headrace.mirror.delta_merge import Merge, quoted
+from headrace.mirror.delta_merge import Merge
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
+from headrace.model.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -180,9 +180,10 @@ def spark_type(arrow: pa.DataType) -> str:
         return f"map<{spark_type(arrow.key_type)},{spark_type(arrow.item_type)}>"
     if pa.types.is_list(arrow):
         return f"array<{spark_type(arrow.value_type)}>"
-    fields = ",".join(f"{_quoted(field.name)}:{spark_type(field.type)}" for field in arrow)
+    fields = ",".join(f"{quoted(field.name)}:{spark_type(field.type)}" for field in arrow)
     return f"struct<{fields}>"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as Spark SQL writes it."""
     return "`" + name.replace("`", "``") + "`"

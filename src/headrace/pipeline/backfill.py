@@ -193,7 +193,7 @@ class Backfill:
             with attempt:
                 saved = notes.load()
         if saved is not None:
-            self._done = RangesDone.from_json(saved["done"])
+            self._done = RangesDone.from_json(saved.get("blocks", ()))  # another version notes it otherwise
             # What an earlier run has written since its last note is not known.
             self._documents, self._disturbed = saved["documents"], True
 
@@ -281,7 +281,7 @@ class Backfill:
         # Behind the durable documents: a kill in between reads and writes the same ranges again.
         for attempt in retrying(ending=self._ending):
             with attempt:
-                notes.save({"done": self._done.to_json(), "documents": self._documents})
+                notes.save({"blocks": self._done.to_json(), "documents": self._documents})
         self._show()
 
     def _check_refused(self, state: Client, share: float) -> None:

@@ -39,16 +39,14 @@ class AnswerTimeout:
     Args:
         conninfo: returns the connection string for the check; called each time, as a password may have
             changed.
-
-    Attributes:
-        pid: the server process. None: not known yet; then nothing is checked.
+        pid: the server process.
     """
 
-    def __init__(self, conninfo: Callable[[], str]) -> None:
+    def __init__(self, conninfo: Callable[[], str], pid: int) -> None:
         self._conninfo = conninfo
+        self._pid = pid
         self._idle = self._failures = 0
         self._check_at = 0.0
-        self.pid: int | None = None
 
     def begin(self) -> None:
         """Restart the clock: data has arrived, or a wait begins."""
@@ -61,7 +59,7 @@ class AnswerTimeout:
         Raises:
             psycopg.OperationalError: no answer can come any more.
         """
-        if self.pid is None or time.monotonic() < self._check_at:
+        if time.monotonic() < self._check_at:
             return
         try:
             is_working = self._is_working()
@@ -84,7 +82,7 @@ class AnswerTimeout:
 
     def _is_working(self) -> bool:
         with _ShortWaitConnection.connect(self._conninfo(), autocommit=True) as connection:
-            found = connection.execute(_STATE, {"pid": self.pid}).fetchone()
+            found = connection.execute(_STATE, {"pid": self._pid}).fetchone()
         return found is not None and bool(found[0])
 
 
@@ -105,7 +103,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that waits for an answer only as long as the server works on it.
 
     Attributes:
-        silence: decides when to give up; None: it waits for ever.
+        silence: decides when to give up; None, until the session has begun: it waits for ever.
         server_mark: when the server was started (s since 1970, as text): equal for all connections to one run
             of one server, and for no others.
     """
@@ -135,11 +133,6 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             if lost:
                 raise lost[0] from None
             raise
-
-    def is_served_by(self, pid: int) -> None:
-        """Set the server process whose activity decides how long to wait."""
-        if self.silence is not None:
-            self.silence.pid = pid
 
 
 def hang_up(descriptor: int) -> None:

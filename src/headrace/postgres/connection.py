@@ -154,8 +154,6 @@ def open_connection(
         connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
-    # The check connects anew: a password from a command or a cloud may have expired meanwhile.
-    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look"))
     try:
         _begin_session(connection, url)
         # After the pooler was refused: a pooler would leave them to the next client of its session.
@@ -182,7 +180,8 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
         [(pid, connection.server_mark)] = execute(connection, _WHO)
     except psycopg.Error as error:
         raise connection_error(error, url) from error
-    connection.is_served_by(pid)
+    # The check connects anew: a password from a command or a cloud may have expired meanwhile.
+    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look"), pid)
     # Session state (locks, snapshots, settings) is lost behind a pooler without any error.
     if pid != connection.info.backend_pid and not address.session_proxy:
         raise pooler_error(address.place, "the server process that answers is not the one that was announced")

@@ -21,10 +21,16 @@ from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import session_text
+from headrace.postgres.server_errors import slot_in_use_by
 
 _DEPLOYMENTS = 0x48_52_41_43  # "HRAC": the first key of the locks of deployments
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
 
+_READER = f"""
+    SELECT {session_text("s.active_pid")}
+    FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+    WHERE s.active_pid IS NOT NULL AND s.slot_name =
+"""  # noqa: S608 - a fixed text
 _OWN_SESSION = """
     SELECT pid, backend_start::text, extract(epoch FROM backend_start)::text
     FROM pg_stat_activity WHERE pid = pg_backend_pid()
@@ -233,6 +239,18 @@ def _check_deployment(connection: ReplicationConnection, slot: str, deployment: 
             f"this run's lock on the slot {slot!r} {who}",
             "Nothing to do: it is taken again, or the run ends.",
         )
+
+
+def with_reader(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
+    """Return the error; for a slot in use, with the reader's pid, application and client.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    if error.kind is not Kind.SLOT_IN_USE:
+        return error
+    rows = connection.execute(f"{_READER} {literal(slot)}", slot=slot)
+    return slot_in_use_by(rows[0][0] if rows else None, slot)
 
 
 def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> None:

@@ -65,17 +65,6 @@ class ReplicationConnection(Closeable):
         """The server process that serves this connection."""
         return self._pgconn.backend_pid
 
-    def fileno(self) -> int:
-        """Return the socket's descriptor, for select and poll.
-
-        Raises:
-            HeadraceError: CONNECTION, where it is closed.
-        """
-        try:
-            return self._pgconn.socket
-        except psycopg.OperationalError as error:
-            raise self._connection_lost(error) from error
-
     def close(self) -> None:
         """Close the connection; idempotent."""
         self._connection.close()
@@ -178,7 +167,8 @@ class ReplicationConnection(Closeable):
                 # 1: do not wait. libpq's own wait would hold the interpreter's lock.
                 length, message = next_message(1)
                 if self._missing_publication is not None:
-                    raise self._missing_publication_error(self._missing_publication)
+                    missing = self._missing_publication
+                    raise sqlstate_error("42704", missing, place=self.place, slot=self._slot, streaming=True)
                 if length > 0:
                     data += message
                     end(len(data))
@@ -186,7 +176,7 @@ class ReplicationConnection(Closeable):
                     # Raised by the next call: what came before the end is handed on first.
                     self._end = self._end_error()
                     break
-                elif self._wait(0):
+                elif self.wait(0):
                     connection.consume_input()
                 else:
                     break
@@ -203,7 +193,10 @@ class ReplicationConnection(Closeable):
             HeadraceError: CONNECTION.
         """
         try:
-            return self._wait(timeout)
+            # Not `select`: a process with more than 1024 open files has descriptors that it cannot take.
+            poll = select.poll()
+            poll.register(self._pgconn.socket, select.POLLIN)
+            return bool(poll.poll(timeout * 1000))
         except psycopg.OperationalError as error:
             raise self._connection_lost(error) from error
 
@@ -255,12 +248,6 @@ class ReplicationConnection(Closeable):
         except psycopg.Error:
             self.close()  # the connection is gone, and with it the command
 
-    def _wait(self, timeout: float) -> bool:
-        # Not `select`: a process with more than 1024 open files has descriptors that it cannot take.
-        poll = select.poll()
-        poll.register(self._pgconn.socket, select.POLLIN)
-        return bool(poll.poll(timeout * 1000))
-
     def _raise_end(self) -> None:
         if self._end is not None:
             raise self._end
@@ -270,9 +257,6 @@ class ReplicationConnection(Closeable):
             if result.status == pq.ExecStatus.FATAL_ERROR:
                 return self._error_of(result)
         return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")
-
-    def _missing_publication_error(self, message: str) -> HeadraceError:
-        return sqlstate_error("42704", message, place=self.place, slot=self._slot, streaming=True)
 
     def _error_of(self, result: pq.abc.PGresult) -> HeadraceError:
         state = _text(result.error_field(pq.DiagnosticField.SQLSTATE))

@@ -176,6 +176,15 @@ def _unusable_slot(text: str, slot: str) -> HeadraceError:
     return HeadraceError(Kind.DATABASE, f"the slot {slot!r} cannot be used: {text} (SQLSTATE 55000)")
 
 
+def slot_in_use_by(reader: str | None, slot: str) -> HeadraceError:
+    """Return the error that names the reader of a slot; None: it has just ended."""
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {slot!r} is read by another session ({reader or 'which has just ended'})",
+        "Stop that reader, or name a slot of its own for each.",
+    )
+
+
 def slot_lost(slot: str, why: str) -> HeadraceError:
     """Return the error for a slot whose log the server has removed."""
     return HeadraceError(

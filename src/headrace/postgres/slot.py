@@ -18,7 +18,7 @@ from headrace.postgres.log_holder import read_log_holders
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import is_in_recovery, session_text, with_limits
-from headrace.postgres.server_errors import slot_lost, sqlstate_error
+from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -345,12 +345,7 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
 
 def slot_in_use(facts: SlotFacts) -> HeadraceError:
     """Return the error that names the reader of the slot."""
-    return HeadraceError(
-        Kind.SLOT_IN_USE,
-        f"the replication slot {facts.name!r} is read by another session "
-        f"({facts.reader or 'which has just ended'})",
-        "Stop that reader, or name a slot of its own for each.",
-    )
+    return slot_in_use_by(facts.reader, facts.name)
 
 
 def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:

@@ -4,8 +4,7 @@ A range of blocks needs no scan to plan and a TID range scan to read. The last r
 file may grow. A rewrite of the table (VACUUM FULL, CLUSTER, TRUNCATE) moves rows between blocks, so each
 range names the file (filenode) that it was planned for.
 
-Blocks that were read are stored as intervals, and adjacent intervals are joined: ranges are read nearly in
-order, so there are never many. They too are valid for one file only.
+Ranges are read in order, so one number for each file says which of its blocks were read.
 """
 
 from __future__ import annotations
@@ -106,100 +105,52 @@ def _changed(table: TableName, what: str) -> HeadraceError:
     )
 
 
-_Interval = tuple[int, int | None]
-"""First and last block; None as last: all blocks from the first one on."""
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """The blocks of one file that have been read."""
-
-    filenode: int
-    blocks: tuple[_Interval, ...] = ()
+# Blocks of a file that has been read to its end, which may grow meanwhile; a file has fewer.
+_WHOLE_FILE = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class RangesDone:
-    """The blocks of an index's root table that have been read, leaf by leaf."""
+    """How far an index's root table has been read, leaf by leaf.
 
-    files: Mapping[TableName, _File] = field(default_factory=lambda: MappingProxyType({}))
+    Attributes:
+        files: the filenode of each leaf, and how many of its blocks have been read, from the first one on.
+    """
+
+    files: Mapping[TableName, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def done(self, part: CtidRange) -> Self:
-        """Return the progress after `part` was read."""
-        if part.table is None or part.filenode is None:
+        """Return the progress after `part` was read; one behind blocks that were not read does not count."""
+        read = self._blocks(part)
+        if part.table is None or part.filenode is None or part.first_block > read:
             return self
-        known = self.files.get(part.table)
-        if known is None or known.filenode != part.filenode:
-            # Another file: blocks that were read of the one before mean other rows.
-            known = _File(part.filenode)
-        blocks = _merge((*known.blocks, (part.first_block, part.last_block)))
-        return replace(self, files={**self.files, part.table: replace(known, blocks=blocks)})
+        return replace(self, files={**self.files, part.table: (part.filenode, max(read, _end(part)))})
 
     def left(self, planned: Iterable[CtidRange]) -> list[CtidRange]:
         """Return what of these ranges is still to be read."""
-        return [unread for part in planned for unread in self._unread(part)]
+        return [
+            replace(part, first_block=max(part.first_block, self._blocks(part)))
+            for part in planned
+            if self._blocks(part) < _end(part)
+        ]
 
-    def _unread(self, part: CtidRange) -> Iterator[CtidRange]:
+    def _blocks(self, part: CtidRange) -> int:
+        """Count the blocks of the part's file that have been read."""
         known = None if part.table is None else self.files.get(part.table)
-        if known is None or known.filenode != part.filenode:
-            yield part
-            return
-        for first, last in _subtract((part.first_block, part.last_block), known.blocks):
-            yield replace(part, first_block=first, last_block=last)
+        # Blocks that were read of another file mean other rows.
+        return 0 if known is None or known[0] != part.filenode else known[1]
 
     def to_json(self) -> list[Any]:
         """Return the progress in JSON's types, as it is stored."""
-        return [
-            [table.schema, table.name, file.filenode, [list(interval) for interval in file.blocks]]
-            for table, file in self.files.items()
-        ]
+        return [[table.schema, table.name, *file] for table, file in self.files.items()]
 
     @classmethod
     def from_json(cls, stored: Iterable[Any]) -> Self:
-        """Read what `to_json` returned.
-
-        Raises:
-            ValueError, TypeError: `to_json` did not write it.
-        """
+        """Read what `to_json` returned."""
         return cls(
-            {
-                TableName(schema, table): _File(filenode, tuple((begin, end) for begin, end in blocks))
-                for schema, table, filenode, blocks in stored
-            }
+            {TableName(schema, table): (filenode, blocks) for schema, table, filenode, blocks in stored}
         )
 
 
-def _subtract(whole: _Interval, read: Iterable[_Interval]) -> Iterator[_Interval]:
-    """Yield what of an interval is in none of `read`, which are in order and do not touch."""
-    begin, end = whole[0], _number(whole[1])
-    for first, last in read:
-        if first > end:
-            break
-        if _number(last) < begin:
-            continue
-        if first > begin:
-            yield begin, first - 1
-        begin = _number(last) + 1
-    if begin <= end:
-        yield begin, whole[1]
-
-
-def _number(last: int | None) -> int:
-    """Return a last block as a number: a file has fewer than 2**32."""
-    return 1 << 32 if last is None else last
-
-
-def _merge(intervals: Iterable[_Interval]) -> tuple[_Interval, ...]:
-    """Return the same blocks in order, with adjacent intervals joined."""
-    merged: list[_Interval] = []
-    for begin, end in sorted(intervals, key=lambda interval: interval[0]):
-        if merged:
-            before, last = merged[-1]
-            # This one has no end: all that follow lie in it.
-            if last is None:
-                break
-            if begin <= last + 1:
-                merged[-1] = before, None if end is None else max(last, end)
-                continue
-        merged.append((begin, end))
-    return tuple(merged)
+def _end(part: CtidRange) -> int:
+    return _WHOLE_FILE if part.last_block is None else part.last_block + 1

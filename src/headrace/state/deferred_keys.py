@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.documents import document
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.key import StateKey
 from headrace.state.system_index import SystemIndex
@@ -118,10 +119,8 @@ class DeferredKeys:
 
     def get(self, identity: str) -> KeyBatch | None:
         """Read one batch with its keys; None where it was deleted."""
-        answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
-        # A read by id sees what no refresh has shown to searches yet.
-        found = answer.json()
-        return _batch(identity, found["_source"]) if found.get("found") else None
+        found = document(self._client, self.index, identity)
+        return None if found is None else _batch(identity, found)
 
     def done(self, batches: Iterable[KeyBatch]) -> None:
         """Delete batches: their documents are durable, or not needed any more.

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.documents import document
 from headrace.state.key import StateKey
 from headrace.state.system_index import StateDocument, entries_by_id
 
@@ -211,11 +212,11 @@ class Lease:
                 if first.setdefault(identity, mark) != mark:  # it is renewed: its holder lives
                     raise _in_use(leases[identity][1], holder)
             time.sleep(_LOOK_SECONDS)
-        for document, what in leases.values():
+        for lease, what in leases.values():
             try:
-                document.save(self._body())
+                lease.save(self._body())
             except HeadraceError as error:
-                raise self._conflict(document.load(), what, error) from error
+                raise self._conflict(lease.load(), what, error) from error
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
@@ -243,8 +244,8 @@ class Lease:
     def _held_elsewhere(self, leases: Mapping[str, _LeaseDocument]) -> dict[str, LeaseHolder]:
         """Read the leases whose holders may live, and note since when each beat is unchanged."""
         others = {}
-        for identity, (document, _) in leases.items():
-            found = document.load()
+        for identity, (lease, _) in leases.items():
+            found = lease.load()
             if found is None or (holder := _holder(found)).gone:
                 continue
             mark = found.get("owner"), found.get("beat")
@@ -361,12 +362,8 @@ def read_slot_lease(client: Client, key: StateKey) -> SlotLease:
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    found = client.read(path(key.meta_index, "_doc", slot_lease(key)), allow=(404,)).json()
-    if not found.get("found"):
-        return SlotLease()
-    lease = found["_source"]
-    holder = _holder(lease)
-    if holder.gone:
+    lease = document(client, key.meta_index, slot_lease(key))
+    if lease is None or (holder := _holder(lease)).gone:
         return SlotLease()
     address = _reachable(str(lease.get("address") or ""), holder)
     return SlotLease(holder, address, (lease.get("owner"), lease.get("beat")))

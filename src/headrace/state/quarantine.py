@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.documents import documents
+from headrace.sinks.opensearch.documents import document, documents
 from headrace.state.key import StateKey
 from headrace.state.system_index import SystemIndex
 
@@ -125,9 +125,8 @@ class Quarantine:
 
     def get(self, generation: str, id_: str) -> Quarantined | None:
         """Read the entry of one document; None where it has none."""
-        key = self._parameters(generation, id_)["_id"]
-        answer = self._client.read(path(self.index, "_doc", key), allow=(404,))
-        return Quarantined.from_json(answer.json()["_source"]) if answer.ok else None
+        found = document(self._client, self.index, self._parameters(generation, id_)["_id"])
+        return None if found is None else Quarantined.from_json(found)
 
     def counts(self) -> dict[str, int]:
         """Count the entries by index."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.documents import document
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.deferred_keys import DeferredKeys
 from headrace.state.key import StateKey
@@ -41,8 +42,8 @@ class SecondarySinkNotes:
 
     def why_away(self) -> str | None:
         """Return why the sink counts as away; None where it does not."""
-        answer = self._client.read(self._away, allow=(404,))
-        return str(answer.json()["_source"]["reason"]) if answer.ok else None
+        found = document(self._client, self.key.meta_index, f"{self.key.id}.away")
+        return None if found is None else str(found["reason"])
 
     def note_available(self) -> None:
         """Note that the sink accepts documents again."""
@@ -72,5 +73,5 @@ class SecondarySinkNotes:
         self._noted = identity
 
     def _read_noted(self) -> Identity | None:
-        answer = self._client.read(path(*self._index), allow=(404,))
-        return Identity.from_json(answer.json()["_source"]) if answer.ok else None
+        found = document(self._client, self.key.meta_index, f"{self.key.id}.deferred")
+        return None if found is None else Identity.from_json(found)

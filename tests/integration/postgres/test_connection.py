@@ -89,11 +89,14 @@ def test_both_connections_pin_the_same_settings(postgres: EmbeddedPostgres) -> N
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the socket options are Linux' own")
-@pytest.mark.parametrize("opening", [connect, replication_connection])
+@pytest.mark.parametrize("opening", [ReadSession, replication_connection])
 def test_a_host_that_vanishes_is_noticed_within_thirty_seconds(
     postgres: EmbeddedPostgres, opening: Opening
 ) -> None:
-    with opening(postgres.url) as connection, socket.socket(fileno=os.dup(connection.fileno())) as wire:
+    with (
+        opening(postgres.url) as session,
+        socket.socket(fileno=os.dup(session._connection.fileno())) as wire,
+    ):
         tcp = socket.IPPROTO_TCP
         idle, pause, count = (
             wire.getsockopt(tcp, getattr(socket, f"TCP_KEEP{name}")) for name in ("IDLE", "INTVL", "CNT")

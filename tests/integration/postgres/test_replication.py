@@ -151,7 +151,7 @@ def test_a_closed_stream_is_a_lost_connection(url: str, connection: Connection) 
     stream.start("s_closed", 0, [PUBLICATION])
     stream.close()
     for action in (
-        stream.fileno,
+        lambda: stream.wait(0),
         lambda: stream.receive(Frames(), 1),
         lambda: stream.put_copy_data(feedback(0)),
     ):
