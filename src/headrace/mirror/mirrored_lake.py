@@ -235,7 +235,7 @@ class MirroredLake:
         for name in followed:
             if notes[name].waits_for is not None or name in self._waiting:
                 self._report.info(f"the table {name} goes on from where it was: the slot has kept the log")
-                self._waiting.forget(name)
+                self._waiting.remove(name)
             again[name] = replace(notes[name], waits_for=None)
         self.notes.positions = LakePositions(again, stream)
         self._writer.tables = {name: tables[name] for name in followed}
