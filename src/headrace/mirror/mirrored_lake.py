@@ -106,11 +106,6 @@ class MirroredLake:
         if self.config.engine == "spark":
             self._write_to(open_lake(self.config, session), ExecutorLoader(session))
 
-    @property
-    def slot(self) -> str:
-        """The name of the replication slot."""
-        return self.config.slot
-
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
         return LakeComparer(self._ends, self.notes.table, self._writer.loader)
@@ -251,7 +246,7 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        with keep_slot(self.url, self.slot, self._report):
+        with keep_slot(self.url, self.config.slot, self._report):
             for name, loaded in self._writer.loader.load(missing):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded
