@@ -39,7 +39,7 @@ def run_mirror(
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logger)
     stopping = stopping_by_signals()
     mirror = open_mirror(load_deployment(context.config, context.environ), report, stopping)
-    add_to_each_line(slot=mirror.mirrored.slot)
+    add_to_each_line(slot=mirror.mirrored.config.slot)
     settings = given_settings(conf, context.environ)
     with (
         # The pages come before Spark: they answer probes while it starts.
@@ -49,7 +49,7 @@ def run_mirror(
         local_spark(
             master=chosen_master(master, conf, settings),
             given=mirror.session_settings(settings, context.environ),
-            logs=WorkerLogs(context.log_level, context.log_format, mirror.mirrored.slot),
+            logs=WorkerLogs(context.log_level, context.log_format, mirror.mirrored.config.slot),
         ) as spark,
         terminal.timed(),
     ):

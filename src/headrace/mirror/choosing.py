@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.selection import Selection
@@ -79,7 +79,9 @@ class TableChooser:
             HeadraceError: what is wrong with tables that the file names and the lake does not have.
         """
         new = {name: problem for name, problem in problems.items() if name not in known}
-        _refuse([problem for name, problem in new.items() if self._selection.names(name)])
+        refused = [problem for name, problem in new.items() if self._selection.names(name)]
+        if refused:
+            raise ErrorGroup(refused)
         keyless = {
             name: tables[name]
             for name, problem in new.items()
@@ -101,8 +103,3 @@ class TableChooser:
     def is_left_out(self, table: MirroredTable) -> bool:
         """Tell whether a table is left out, and the catalog says of it what it said then."""
         return self._said.get(table.name) == said_of(table)
-
-
-def _refuse(problems: Sequence[HeadraceError]) -> None:
-    if problems:
-        raise problems[0] if len(problems) == 1 else ErrorGroup(problems)

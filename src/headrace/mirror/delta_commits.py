@@ -98,7 +98,7 @@ def find_other_commit(delta: DeltaTable, since: int) -> str | None:
     if version < since:
         return f"version {version} is in the place of {since}"
     strange = (commit for commit in _changing(delta, since) if not _is_own(commit))
-    return next((f"{commit['operation']}, version {commit['version']}" for commit in strange), None)
+    return next((f"{commit.get('operation')}, version {commit['version']}" for commit in strange), None)
 
 
 def _changing(delta: DeltaTable, since: int) -> list[dict[str, Any]]:

@@ -81,6 +81,17 @@ def equal_keys(keys: pa.Table) -> pa.Table:
     return keys
 
 
+def row_codes(rows: pa.Table) -> Places:
+    """Return a number for each row; rows with the same values have the same one."""
+    codes = np.zeros(len(rows), np.int64)
+    for column in rows.columns:
+        encoded = whole(column).dictionary_encode(null_encoding="encode")
+        # Numbered anew at each column: the product over all columns could exceed 64 bits.
+        own = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        _, codes = np.unique(own, return_inverse=True)
+    return codes
+
+
 def _without_minus_zero(column: Any) -> Any:
     return pc.add(column, pa.scalar(0, column.type))
 

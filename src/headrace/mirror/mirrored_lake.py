@@ -106,11 +106,6 @@ class MirroredLake:
         if self.config.engine == "spark":
             self._write_to(open_lake(self.config, session), ExecutorLoader(session))
 
-    @property
-    def slot(self) -> str:
-        """The name of the replication slot."""
-        return self.config.slot
-
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
         return LakeComparer(self._ends, self.notes.table, self._writer.loader)
@@ -235,7 +230,7 @@ class MirroredLake:
         for name in followed:
             if notes[name].waits_for is not None or name in self._waiting:
                 self._report.info(f"the table {name} goes on from where it was: the slot has kept the log")
-                self._waiting.forget(name)
+                self._waiting.remove(name)
             again[name] = replace(notes[name], waits_for=None)
         self.notes.positions = LakePositions(again, stream)
         self._writer.tables = {name: tables[name] for name in followed}
@@ -251,7 +246,7 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        with keep_slot(self.url, self.slot, self._report):
+        with keep_slot(self.url, self.config.slot, self._report):
             for name, loaded in self._writer.loader.load(missing):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded

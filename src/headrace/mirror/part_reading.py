@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.capture.rows import METADATA
-from headrace.mirror.columns import PREFIX, all_fitted
+from headrace.mirror.columns import PREFIX, fitted
 from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.files import grouped
 from headrace.mirror.lake import known_position, opened, other_writer
 from headrace.mirror.load_units import read_rows
 from headrace.mirror.modes import LoadMoment, with_fields
@@ -20,8 +21,8 @@ from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.snapshot.exporting import positioned_snapshot
 
-_ROWS_AT_ONCE = 1 << 18
-"""So many rows, about, are in one commit."""
+_BYTES_AT_ONCE, _ROWS_AT_ONCE = 64 << 20, 1 << 18
+"""So much, about, is in one commit: of rows, and of keys that are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,13 @@ class PartReader:
     def _read(self, session: RowSession, table: MirroredTable, bounds: Bounds, moment: LoadMoment) -> None:
         key = list(table.key)
         gone = self._keys_within(table, bounds)
-        for rows in _by_number(_rows_within(session, table, bounds), table.schema):
+        found = (batch.cast(table.schema) for batch in _rows_within(session, table, bounds))
+        for rows in grouped(found, table.schema, _BYTES_AT_ONCE):
             gone = gone.join(rows.select(key), key, join_type="left anti")
             self._write(table, _as_changes(rows, "insert", moment))
-        for start in range(0, len(gone), _ROWS_AT_ONCE):
-            keys = all_fitted(gone.slice(start, _ROWS_AT_ONCE).to_batches(), table.schema)
-            self._write(table, _as_changes(pa.Table.from_batches(keys), "delete", moment))
+        for keys in filter(len, gone.to_batches(max_chunksize=_ROWS_AT_ONCE)):
+            rows = pa.Table.from_batches([fitted(keys, table.schema)])
+            self._write(table, _as_changes(rows, "delete", moment))
 
     def _keys_within(self, table: MirroredTable, bounds: Bounds) -> pa.Table:
         """Return the keys of the lake's present rows within bounds."""
@@ -108,15 +110,3 @@ def _as_changes(rows: pa.Table, kind: str, moment: LoadMoment) -> pa.Table:
     }
     fields = [field.with_name(PREFIX + field.name) for field in METADATA]
     return with_fields(rows, fields, {PREFIX + name: value for name, value in values.items()})
-
-
-def _by_number(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield rows, about so many at once as fit into a commit."""
-    waiting: list[pa.RecordBatch] = []
-    for batch in batches:
-        waiting.append(batch.cast(schema))
-        if sum(map(len, waiting)) >= _ROWS_AT_ONCE:
-            yield pa.Table.from_batches(waiting, schema)
-            waiting = []
-    if waiting:
-        yield pa.Table.from_batches(waiting, schema)

@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile, grouped, write_files
+from headrace.mirror.keys import row_codes
 from headrace.mirror.partitions import partition_folder
 from headrace.model.names import TableName
 
@@ -26,7 +26,6 @@ RUN_BYTES = 64 << 20
 """The size of a run: about twice as much memory is needed while it is sorted."""
 MOST_PARTITIONS = 50_000
 """A load that meets more ends with an error: each is a folder, and a file at least."""
-_Numbers = npt.NDArray[np.int64]
 
 Values = tuple[str | None, ...]
 """The texts of the columns that decide, of one partition."""
@@ -96,13 +95,15 @@ def _sorted(
     rows: pa.Table, own: pa.Schema, partition_by: Sequence[str]
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:
     """Yield the rows of each partition, in the order in which they were read."""
-    codes, columns = _coded(rows, partition_by)
+    deciding = rows.select(partition_by)
+    codes = row_codes(deciding)
     order = np.argsort(codes, kind="stable")
     rows = rows.select(own.names).take(pa.array(order)).combine_chunks()
     # No code is -1, so that the first row begins a partition too.
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
-        values = tuple(texts[int(indices[order[start]])].as_py() for texts, indices in columns)
+    firsts = deciding.take(pa.array(order[starts]))
+    texts = zip(*(column.cast(pa.string()).to_pylist() for column in firsts.columns), strict=True)
+    for values, start, end in zip(texts, starts, [*starts[1:], len(rows)], strict=True):
         [part] = rows.slice(start, end - start).to_batches()
         yield values, part
 
@@ -125,17 +126,3 @@ def _check_number(partitions: int, table: TableName) -> None:
             f"the table {table} would have more than {MOST_PARTITIONS:,} partitions",
             "Choose a coarser partition_by, as month(…) for day(…).",
         )
-
-
-def _coded(rows: pa.Table, names: Sequence[str]) -> tuple[_Numbers, list[tuple[pa.Array, _Numbers]]]:
-    """Return a number for each row, the same within a partition; of each column texts, and each row's."""
-    codes = np.zeros(len(rows), np.int64)
-    columns = []
-    for name in names:
-        encoded = rows.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
-        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        indices = encoded.indices.to_numpy().astype(np.int64)
-        # Numbered anew at each column: the product over all columns could exceed 64 bits.
-        _, codes = np.unique(codes * len(encoded.dictionary) + indices, return_inverse=True)
-        columns.append((encoded.dictionary.cast(pa.string()), indices))
-    return codes, columns

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.columns import PARTITION
+from headrace.mirror.columns import PARTITION, with_metadata
 from headrace.model.lake_partition import Partition, Transform, parse_partition
 from headrace.model.names import TableName
 
@@ -50,18 +50,17 @@ def allowed_transforms(kind: pa.DataType) -> tuple[Transform, ...]:
 
 def with_partitions(schema: pa.Schema, partitions: Sequence[Partition]) -> pa.Schema:
     """Return a schema whose columns say how the table is partitioned, and no other way."""
-    fields = []
-    for field in schema:
-        levels = [
+    levels = {
+        field.name: [
             f"{level}:{partition.transform}"
             for level, partition in enumerate(partitions)
             if partition.column == field.name
         ]
-        metadata = {name: value for name, value in (field.metadata or {}).items() if name != PARTITION}
-        fields.append(
-            field.with_metadata(metadata | ({PARTITION: " ".join(levels).encode()} if levels else {}))
-        )
-    return pa.schema(fields)
+        for field in schema
+    }
+    return pa.schema(
+        [with_metadata(field, partition=" ".join(levels[field.name]) or None) for field in schema]
+    )
 
 
 def partitions_of(schema: pa.Schema) -> tuple[Partition, ...]:

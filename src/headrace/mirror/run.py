@@ -192,11 +192,11 @@ class MirrorRun:
     def _drop_slot(self) -> None:
         """Drop the slot, so that it is made again; all tables are read behind the new one."""
         with connect(self._url) as connection:
-            facts = read_slot(connection, self.mirrored.slot)
+            facts = read_slot(connection, self._config.slot)
             problem = None if facts is None else slot_problem(facts, connection.info.dbname)
             # Another problem says that it is not the mirror's own.
             if problem is None or problem.kind is Kind.SLOT_LOST:
-                drop_slot(connection, self.mirrored.slot)
+                drop_slot(connection, self._config.slot)
 
     @spark_failures()
     def _follow(

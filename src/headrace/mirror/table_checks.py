@@ -29,9 +29,7 @@ def find_problem(table: MirroredTable) -> HeadraceError | None:
         `masks` need; several as a group.
     """
     problems = [*_problems(table), *_option_problems(table)]
-    if not problems:
-        return None
-    return problems[0] if len(problems) == 1 else ErrorGroup(problems)
+    return ErrorGroup(problems) if problems else None
 
 
 def find_namesakes(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX, replaced
-from headrace.mirror.keys import equal_keys
+from headrace.mirror.keys import equal_keys, row_codes
 from headrace.mirror.net_changes import Lookup, completed
 
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
@@ -112,12 +112,7 @@ def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Arra
 
 def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
     """Return of each event the row of the key's next one, -1 for none, and whether it is the key's first."""
-    codes = np.zeros(len(keys), np.int64)
-    for column in keys.columns:
-        values = column.combine_chunks().dictionary_encode()
-        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        own = values.indices.to_numpy().astype(np.int64)
-        _, codes = np.unique(codes * (len(values.dictionary) + 1) + own, return_inverse=True)
+    codes = row_codes(keys)
     # Stable: the events of a key stay in the order of the log.
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]

@@ -136,10 +136,6 @@ class WaitingTables:
         if self._tables.pop(name, None) is not None:
             self._report.info(f"the table {name} waits no more")
 
-    def forget(self, name: TableName) -> None:
-        """Forget a table that is no more, or that is not mirrored any more."""
-        self._tables.pop(name, None)
-
     def forget_others(self, present: Collection[TableName]) -> None:
         """Forget the tables that are not among those that are mirrored."""
         self._tables = {name: table for name, table in self._tables.items() if name in present}

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
@@ -48,19 +46,6 @@ def with_values(rows: pa.RecordBatch, levels: Sequence[Partition], table: TableN
     return rows
 
 
-def is_in(rows: pa.RecordBatch, levels: Sequence[Partition], partition: Values) -> npt.NDArray[np.bool_]:
-    """Tell which rows of a table are in a partition."""
-    stays = np.ones(len(rows), np.bool_)
-    for level, text in zip(levels, partition, strict=True):
-        values = _transformed(rows.column(level.column), level)
-        if text is None:
-            same = values.is_null()
-        else:
-            same = pc.equal(values, pa.scalar(text).cast(values.type)).fill_null(False)  # noqa: FBT003 - PyArrow's
-        stays &= same.to_numpy(zero_copy_only=False)
-    return stays
-
-
 def _transformed(column: pa.Array, partition: Partition) -> pa.Array:
     is_day = pa.types.is_date32(column.type)
     if partition.transform == "identity":
@@ -92,14 +77,3 @@ def _value(text: str | None, kind: object) -> str | bool | int | None:
     if text is None or isinstance(kind, StringType):
         return text
     return text == "true" if isinstance(kind, BooleanType) else int(text)
-
-
-def texts_of(record: Record) -> Values:
-    """Return the texts of a partition, as `with_values` has them."""
-    return tuple(_text(record[index]) for index in range(len(record)))
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return None if value is None else str(value)

@@ -29,13 +29,13 @@ from headrace.mirror.deletions import deleted as ended
 from headrace.mirror.files import DataFile, write_files
 from headrace.mirror.iceberg.commits import OWN, commit, noted_position, read_position, table_of
 from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
-from headrace.mirror.iceberg.partitions import is_in, partition_names, texts_of, with_values
+from headrace.mirror.iceberg.partitions import partition_names, with_values
 from headrace.mirror.iceberg.removal import remove_files
 from headrace.mirror.iceberg.schemas import levels, written_columns
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Position
-from headrace.mirror.partition_files import Values, write_partitions
+from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of
 from headrace.mirror.versions import FIELDS, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.lake_partition import Partition
@@ -227,21 +227,17 @@ class IcebergTable:
         """
         index = KeyIndex(pa.Table.from_batches([keys]), key)
 
-        moved: list[pa.RecordBatch] = []
-
         def rewrite(file: IcebergFile) -> list[DataFile]:
-            rows = (part for batch in self._read(file) for part in change(batch, index.find(batch)))
-            # Written before partition_by changed: its rows go where they belong now.
-            if file.spec_id != self.table.metadata.default_spec_id:
-                return self._write(rows)
-            partition = texts_of(file.partition)
-            return self._write(_staying(rows, self._levels, partition, moved), partition)
+            # A row may leave the partition, and the file be older than the last partition_by.
+            return self._write(
+                part for batch in self._read(file) for part in change(batch, index.find(batch))
+            )
 
         removed = self._files_with(index, only) if len(keys) else []
         with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
             files = [file for written in threads.map(rewrite, removed) for file in written]
-        # What is new, and what left its partition, has files of its own: old ones keep their ranges of keys.
-        files += self._write([*moved, added()])
+        # What is new has files of its own: old ones keep their ranges of keys.
+        files += self._write([added()])
         self._commit(position, files, removed)
 
     def _files_with(self, index: KeyIndex, only: str | None = None) -> list[IcebergFile]:
@@ -262,19 +258,8 @@ class IcebergTable:
         with ThreadPoolExecutor(_THREADS, "headrace look") as threads:
             return [file for file, found in zip(files, threads.map(has, files), strict=True) if found]
 
-    def _write(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        partition: Values | None = None,
-        file_bytes: int | None = None,
-    ) -> list[DataFile]:
-        return write_data(
-            self.name,
-            self.table.transaction(),
-            batches,
-            self._file_bytes if file_bytes is None else file_bytes,
-            partition,
-        )
+    def _write(self, batches: Iterable[pa.RecordBatch], file_bytes: int | None = None) -> list[DataFile]:
+        return write_data(self.name, self.table.transaction(), batches, file_bytes or self._file_bytes)
 
     def _commit(self, position: Position, added: Sequence[DataFile], removed: Sequence[IcebergFile]) -> None:
         change = self.table.transaction()
@@ -287,11 +272,11 @@ class IcebergTable:
 
     def _smaller(self, size: int) -> list[list[IcebergFile]]:
         """Return the files that are smaller than some bytes, those of a partition together."""
-        found: dict[tuple[int, Values], list[IcebergFile]] = {}
+        found: dict[tuple[int, str], list[IcebergFile]] = {}
         # Files of another specification are joined among themselves: their partitions mean something else.
         for file in self._files():
             if file.file_size_in_bytes < size:
-                found.setdefault((file.spec_id, texts_of(file.partition)), []).append(file)
+                found.setdefault((file.spec_id, repr(file.partition)), []).append(file)
         return list(found.values())
 
     def join_files(self, target_bytes: int) -> tuple[int, int]:
@@ -305,8 +290,7 @@ class IcebergTable:
         joined: list[DataFile] = []
         for files in small:
             rows = (batch for file in files for batch in self._read(file))
-            is_known = files[0].spec_id == self.table.metadata.default_spec_id
-            joined += self._write(rows, texts_of(files[0].partition) if is_known else None, target_bytes)
+            joined += self._write(rows, target_bytes)
         removed = [file for files in small for file in files]
         self._commit(known_position(self), joined, removed)
         return len(removed), len(joined)
@@ -330,7 +314,6 @@ def write_data(
     change: Transaction,
     batches: Iterable[pa.RecordBatch],
     file_bytes: int,
-    partition: Values | None = None,
 ) -> list[DataFile]:
     """Write rows to new data files of a table, each of one partition; no commit names them yet.
 
@@ -339,7 +322,6 @@ def write_data(
         change: gives the table the columns and partitions that the files have.
         batches: the rows.
         file_bytes: the size of a file, about.
-        partition: the partition that all rows are in; None: each row's values tell.
 
     Raises:
         HeadraceError: VALUE: a value cannot be a partition's; CONFIG: there are too many partitions.
@@ -350,9 +332,8 @@ def write_data(
     folder = data_folder(table_of(change))
     by = levels(metadata.spec(), metadata.schema())
     names = partition_names(by)
-    if not names or partition is not None:
-        known = dict(zip(names, partition or (), strict=True))
-        return write_files(folder, columns, rows, file_bytes, partition=known, options=_WRITTEN)
+    if not names:
+        return write_files(folder, columns, rows, file_bytes, options=_WRITTEN)
     return write_partitions(
         name,
         folder,
@@ -378,19 +359,6 @@ def described(name: TableName, change: Transaction, files: Sequence[DataFile]) -
         return [describe(table.io, f"{place}/{file.name}", file, columns, spec) for file in files]
     except ValueError as error:
         raise other_writer(name, error) from error
-
-
-def _staying(
-    rows: Iterable[pa.RecordBatch], by: Sequence[Partition], partition: Values, moved: list[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition; add the others to `moved`: no more than have changed are there."""
-    for batch in rows:
-        stays = is_in(batch, by, partition)
-        if stays.all():
-            yield batch
-        else:
-            yield batch.filter(pa.array(stays))
-            moved.append(batch.filter(pa.array(~stays)))
 
 
 def _flags(column: pa.Array) -> npt.NDArray[np.bool_]:
