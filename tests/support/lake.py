@@ -44,6 +44,8 @@ _SETTINGS = "SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_flo
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]
 FORMATS: tuple[Format, ...] = ("delta", "iceberg")
+MAIN_FORMAT = ("delta", pytest.param("iceberg", marks=pytest.mark.long))
+"""For tests that take long: `make test` runs one format, `make test-all` both."""
 
 
 def lake_at(location: object, kind: Format) -> Lake:

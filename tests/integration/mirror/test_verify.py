@@ -28,7 +28,7 @@ from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 from support import stranger
 from support.followed_mirror import FollowedMirror
-from support.lake import FORMATS
+from support.lake import MAIN_FORMAT
 
 SLOT = "mirror_verify"
 WIDE = TableName("public", "wide")
@@ -46,7 +46,7 @@ FROM generate_series(1, 3000) AS i
 """
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=MAIN_FORMAT)
 def config(tmp_path: Path, request: pytest.FixtureRequest) -> MirrorConfig:
     parts = (
         MirroredTables(tables=("public.versions",), mode="history"),

@@ -27,7 +27,7 @@ from headrace.snapshot import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
 from support.followed_mirror import FollowedMirror, Told, run, run_mirror
-from support.lake import FORMATS
+from support.lake import MAIN_FORMAT
 
 SLOT = "mirror_waiting"
 A, B, STAGING = (TableName("public", name) for name in ("a", "b", "staging"))
@@ -138,7 +138,7 @@ def test_a_partitioned_table_without_a_key_that_the_file_names_is_refused(url: s
         ("UPDATE b SET sizes = '{{1,2},{3,4}}'", "UPDATE b SET sizes = '{1,2,3,4}'"),
     ],
 )
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", MAIN_FORMAT)
 def test_a_value_that_no_lake_has_lets_its_table_wait_and_the_others_go_on(
     bad: str, mend: str, kind: Format, url: str, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.errors import POLICIES, HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.world import Failures, SinkSeen, World
 from headrace.state import GenerationState, PipelineState, Unit
@@ -68,10 +68,9 @@ def _start(world: World) -> actions.Action:
 
 def _has_lasted(failed: Failures, now: float) -> bool:
     """Whether a query has failed so often, or for so long, that it does not pass by itself."""
-    policy = POLICIES[failed.error.kind]
-    if policy.retry is Retry.NEVER:
+    if failed.error.retry is Retry.NEVER:
         return failed.times > _MOST_FAILURES
-    return failed.times >= policy.most_tries or now - failed.since >= policy.most_seconds
+    return failed.has_lasted(now)
 
 
 def decide_backfills(world: World, state: PipelineState) -> Iterator[actions.Action]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from headrace.errors import HeadraceError
+from headrace.errors import POLICIES, HeadraceError
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import PipelineState
@@ -182,6 +182,11 @@ class Failures:
     times: int
     next_try: float
     since: float = 0.0
+
+    def has_lasted(self, now: float) -> bool:
+        """Whether it came so often, or lasted so long, that it does not pass by itself."""
+        policy = POLICIES[self.error.kind]
+        return self.times >= policy.most_tries or now - self.since >= policy.most_seconds
 
 
 @dataclass(frozen=True, slots=True)
