@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pyspark
+import pytest
 
 from headrace.config.load import load_deployment
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables

@@ -20,7 +20,7 @@ from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
 from headrace.model.names import TableName
-from support.lake import FORMATS, lake_at
+from support.lake import FORMATS, MAIN_FORMAT, lake_at
 
 TABLE = TableName("public", "t")
 LONG = "x" * 40
@@ -42,7 +42,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", MAIN_FORMAT)
 @pytest.mark.parametrize("kind", KEYS)
 def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     kind: str, form: Format, tmp_path: Path
