@@ -1,0 +1,44 @@
+"""What follows where the first steps of a deployment, its state and its slot, cannot be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model.lsn import Lsn
+from headrace.pipeline.controller.actions import CreateSlot, EndRun
+from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.log import decide_log
+from headrace.pipeline.controller.world import CatalogSeen, Failures, ServerSeen, World
+from headrace.state import PipelineState
+
+STATE = PipelineState("7", 1, 5, "s", "p", "creating", 1, 50, ())
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "lasted", "ends"),
+    [
+        (Kind.SLOT_WAIT, 1000, 24 * HOUR, False),
+        (Kind.CONNECTION, 1000, 24 * HOUR, False),
+        (Kind.SERVER_FAULT, 99, 0.9 * HOUR, False),
+        (Kind.SERVER_FAULT, 100, 60.0, True),
+        (Kind.SERVER_FAULT, 5, HOUR, True),
+        (Kind.PRIVILEGE, 1, 0.0, True),
+    ],
+)
+def test_a_slot_that_cannot_be_made_is_tried_again_unless_that_does_not_pass(
+    kind: Kind, times: int, lasted: float, *, ends: bool
+) -> None:
+    failed = Failures(HeadraceError(kind, "no slot"), times, next_try=0.0, since=0.0)
+    world = World(
+        now=lasted,
+        state=STATE,
+        server=ServerSeen("7", 1, 5, Lsn(100)),
+        slot=None,
+        catalog=CatalogSeen("text", Lsn(40)),
+        sinks={},
+        failures={CreateSlot.__name__: failed},
+    )
+    [action] = decide_log(world, Desired({}, ())).actions
+    assert type(action) is (EndRun if ends else CreateSlot)
