@@ -133,7 +133,7 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_compared(
         assert (code, drift(report)) == (1, NONE | {"missing": {"4.50:b"}, "extra": {"03.50:b"}})
         reason = "a condition of the row of stock: the database says: division by zero (SQLSTATE 22012)"
         unreadable = [{"id": one, "why": reason} for one in ("3.50:%2541", "3.50:b")]
-        assert report["unreadable"] == {"count": 2, "first": unreadable}
+        assert report["unreadable"] == {"count": 2, "ahead": 0, "first": unreadable}
         code, said = typed(capsys, stock, "verify", "stock", "--repair")
         assert (code, "Rows that cannot be read have no right document" in said) == (1, True)
         with connect(stock.url) as connection:

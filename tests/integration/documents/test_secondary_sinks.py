@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -162,9 +163,14 @@ def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) 
         return Answer(200, b'{"errors":true,"items":[{"index":{"status":400,"error":' + why + b"}}]}")
 
     world.front.spoil = refused
-    with pytest.raises(HeadraceError, match="failed to parse field") as stopped:
-        world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
+    world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
+    assert world.notes.why_away() is None
+    [waiting] = world.backlog.oldest(10)
+    with (
+        contextlib.closing(open_worker(world.work)) as beside,
+        pytest.raises(HeadraceError, match="failed to parse field") as stopped,
+    ):
+        beside.write_deferred([waiting])
     assert stopped.value.kind is Kind.SINK_REJECTED
     assert "odd" not in str(stopped.value)
     assert "odd" in stopped.value.full_cause
-    assert world.backlog.count() == 0

@@ -103,7 +103,7 @@ def test_tables_of_a_schema_that_is_called_like_the_positions_stay(kind: Format,
     [
         ({"retention": "59m"}, "an hour at least"),
         ({"retention": "long"}, "must be like"),
-        ({"file_size": "0MiB"}, "must be greater than"),
+        ({"file_size": "0MiB"}, "greater than or equal"),
         ({"interval": "30"}, "must be like"),
     ],
 )
