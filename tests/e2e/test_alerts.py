@@ -69,8 +69,8 @@ def test_stalls_raise_one_alert_and_a_quiet_run_none(deploy: Deploy, opensearch:
             for _ in range(6):
                 pipeline.shop.run("UPDATE users SET name = md5(random()::text)")
                 pause()
-        with alerts(pipeline, "lock", "HeadraceStalled"), locked(pipeline, "public.profiles"):
-            pipeline.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+        with alerts(pipeline, "lock", "HeadraceStalled"), locked(pipeline, "public.orders"):
+            pipeline.shop.run("UPDATE order_items SET quantity = quantity + 1 WHERE id = 1")
             wait_stalled(pipeline, "lock")
         pipeline.wait_ready()
         with alerts(pipeline, "cluster", "HeadraceStalled"):

@@ -28,6 +28,8 @@ _WITHIN = 60.0
 """Seconds; the promise."""
 _SOON = 20.0
 """Seconds; the shortest `stalled_after`."""
+_RESOLVED = "UPDATE order_items SET quantity = quantity + 1 WHERE id = 1"
+"""Which documents change is found by way of `orders`: where that is locked, the whole batch waits."""
 
 
 def stalls(pipeline: Headrace) -> list[tuple[str, str]]:
@@ -84,8 +86,8 @@ def test_a_batch_that_does_not_get_on_is_told_of_within_a_minute(deploy: Deploy)
     with deploy() as pipeline:
         pipeline.start()
         pipeline.wait_ready()
-        with locked(pipeline, "public.profiles") as pid:
-            pipeline.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+        with locked(pipeline, "public.orders") as pid:
+            pipeline.shop.run(_RESOLVED)
             assert_told(pipeline, {"resolve", "assemble"}, "lock", f"held by pid {pid}, migration of")
         assert_over(pipeline)
         pipeline.terminate()
@@ -163,8 +165,8 @@ def test_a_stall_is_told_beside_a_backfill_that_gets_on(deploy: Deploy) -> None:
             return int(urllib3.request("GET", f"{generation}/_count").json()["count"])
 
         assert until(lambda: written() > 0, 60), pipeline.last_output()
-        with locked(pipeline, "public.profiles") as pid:
-            pipeline.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+        with locked(pipeline, "public.orders") as pid:
+            pipeline.shop.run(_RESOLVED)
             assert_told(pipeline, {"resolve", "assemble"}, "lock", f"held by pid {pid}, migration of")
             before = written()
             assert before > 0, "the backfill has ended before"
@@ -291,8 +293,8 @@ def test_idleness_of_twenty_times_the_window_raises_no_alarm(
                 return is_alarmed()
 
             assert not until(is_alarmed, 20 * _SHORT), running.status()
-            with locked(made, "public.profiles"):
-                made.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+            with locked(made, "public.orders"):
+                made.shop.run(_RESOLVED)
                 assert until(lambda: running.board.view().stalled is not None, 4 * _SHORT)
             assert until(lambda: running.board.ready, 60)
             assert not until(wrote_elsewhere, 20 * _SHORT), running.status()

@@ -27,7 +27,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
 from headrace.pipeline.worker.task import Task
 from headrace.postgres.address import application_name, stream_name
-from headrace.postgres.lock_holders import locks_of
+from headrace.postgres.lock_holders import LockedError, locks_of
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -322,20 +322,28 @@ class Worker:
 
     def _collect_keys(self, task: Task) -> Deferral:
         """Return the keys to assemble; those of a whole index come from the sink."""
+        deferral = None
+        while deferral is None:
+            for attempt in self._policy.attempts():
+                with attempt, self._times.resolving(), contextlib.suppress(LockedError):
+                    deferral = self._resolve(task)
+        # Behind each wait for a lock at once another: which documents change must be known before all else.
+        return deferral
+
+    def _resolve(self, task: Task) -> Deferral:
         plan = self.work.plan
 
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._policy.defer(index, chunks, task.version)
 
-        for attempt in self._policy.attempts():
-            with attempt, self._times.resolving(), self._open_session() as session:
-                session.await_replay(task.version)
-                deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
-                touched = Resolver(session, plan.resolution, plan.unit_of).resolve(task.rows)
-                for index, keys in touched.keys:
-                    deferral.add(index, keys)
-                for index in touched.everything:
-                    self._add_all_keys(deferral, index, task.version)
+        with self._open_session() as session:
+            session.await_replay(task.version)
+            deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
+            touched = Resolver(session, plan.resolution, plan.unit_of).resolve(task.rows)
+            for index, keys in touched.keys:
+                deferral.add(index, keys)
+            for index in touched.everything:
+                self._add_all_keys(deferral, index, task.version)
         return deferral
 
     def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
