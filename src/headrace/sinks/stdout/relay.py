@@ -7,12 +7,14 @@ is acknowledged: one printer, one order, one sequence.
 from __future__ import annotations
 
 import contextlib
+import hmac
+import json
 import secrets
+import socket
 import threading
 from collections.abc import Iterable
+from io import BufferedRWPair
 from itertools import islice
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind
@@ -21,7 +23,6 @@ from headrace.sinks.base import DocumentWriter, WriteResult
 
 _BATCH_SIZE = 500
 _ANSWER_SECONDS = 10.0
-_FAILURES = (OSError, EOFError, AuthenticationError)
 
 
 class Relay:
@@ -35,15 +36,13 @@ class Relay:
     def __init__(self, writer: DocumentWriter, host: str = "127.0.0.1") -> None:
         self._writer = writer
         self._lock = threading.Lock()
-        # Any user of the machine can connect; only workers of the run know the token.
         self._token = secrets.token_hex(16)
-        self._listener = Listener((host, 0), authkey=self._token.encode())
-        self._closing = threading.Event()
+        self._socket = socket.create_server((host, 0))
         self._thread = threading.Thread(target=self._accept, name="headrace relay", daemon=True)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `RelayWriter`."""
-        host, port = self._listener.address
+        host, port = self._socket.getsockname()[:2]
         return {"host": host, "port": port, "token": self._token}
 
     def __enter__(self) -> Self:
@@ -51,33 +50,40 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing.set()
-        with contextlib.suppress(*_FAILURES):
-            # To close it does not end an `accept` that waits in another thread: a connection does.
-            Client(self._listener.address, authkey=self._token.encode()).close()
+        with contextlib.suppress(OSError):
+            # To close it does not end an `accept` that waits in another thread.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
         self._thread.join()
-        self._listener.close()
 
     def _accept(self) -> None:
-        while not self._closing.is_set():
-            with contextlib.suppress(*_FAILURES):
-                arguments = (self._listener.accept(),)
-                name = "headrace relayed"
-                threading.Thread(target=self._serve, args=arguments, name=name, daemon=True).start()
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            name = "headrace relayed"
+            threading.Thread(target=self._serve, args=(connection,), name=name, daemon=True).start()
 
-    def _serve(self, connection: Connection[Any, Any]) -> None:
-        with connection, contextlib.suppress(*_FAILURES):
-            while True:
-                connection.send(self._answer(connection.recv()))
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rwb") as stream, contextlib.suppress(OSError, ValueError):
+            token = stream.readline().decode().strip()
+            # Any user of the machine can connect; only workers of the run know the token.
+            if not hmac.compare_digest(token, self._token):
+                return
+            while (operations := _receive(stream)) is not None:
+                stream.write(json.dumps(self._answer(operations)).encode() + b"\n")
+                stream.flush()
 
-    def _answer(self, operations: list[DocumentOperation]) -> WriteResult | HeadraceError:
+    def _answer(self, operations: list[DocumentOperation]) -> dict[str, Any]:
         try:
             with self._lock:
-                return self._writer.write(operations)
+                result = self._writer.write(operations)
         except HeadraceError as error:
-            return error
+            return {"error": [error.kind.name, error.cause, error.remedy]}
         except OSError as error:
-            return HeadraceError(Kind.SINK_BUSY, f"standard output cannot be written: {error}")
+            return {"error": [Kind.SINK_BUSY.name, f"standard output cannot be written: {error}", ""]}
+        return {"upserted": result.upserted, "deleted": result.deleted, "bytes": result.bytes}
 
 
 class RelayWriter(DocumentWriter):
@@ -90,7 +96,8 @@ class RelayWriter(DocumentWriter):
     def __init__(self, host: str, port: int, token: str) -> None:
         self._address = host, port
         self._token = token
-        self._connection: Connection[Any, Any] | None = None
+        self._connection: socket.socket | None = None
+        self._stream: BufferedRWPair | None = None
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
         """Send all operations; when it returns, they are printed.
@@ -102,27 +109,60 @@ class RelayWriter(DocumentWriter):
         while chunk := list(islice(remaining, _BATCH_SIZE)):
             try:
                 answer = self._exchange(chunk)
-            except _FAILURES as error:
+            except (OSError, ValueError) as error:
                 self.close()
                 raise HeadraceError(
                     Kind.SINK_UNREACHABLE, f"the run does not take what is to be printed: {error}"
                 ) from error
-            if isinstance(answer, HeadraceError):
-                raise answer
-            total += answer
+            if "error" in answer:
+                kind, cause, remedy = answer["error"]
+                raise HeadraceError(Kind[kind], cause, remedy)
+            total += WriteResult(**answer)
         return total
 
     def close(self) -> None:
         """Close the connection; idempotent."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
+        self._stream = self._connection = None
 
-    def _exchange(self, chunk: list[DocumentOperation]) -> WriteResult | HeadraceError:
-        if self._connection is None:
-            self._connection = Client(self._address, authkey=self._token.encode())
-        self._connection.send(chunk)
-        if not self._connection.poll(_ANSWER_SECONDS):
-            raise TimeoutError(f"no answer within {_ANSWER_SECONDS:.0f} s")
-        answer: WriteResult | HeadraceError = self._connection.recv()
+    def _exchange(self, chunk: list[DocumentOperation]) -> dict[str, Any]:
+        if self._stream is None:
+            self._connection = socket.create_connection(self._address, _ANSWER_SECONDS)
+            self._stream = self._connection.makefile("rwb")
+            self._stream.write(self._token.encode() + b"\n")
+        _send(self._stream, chunk)
+        answer: dict[str, Any] = json.loads(self._stream.readline() or b"")
         return answer
+
+
+def _send(stream: BufferedRWPair, chunk: list[DocumentOperation]) -> None:
+    headers = [
+        (
+            operation.index,
+            operation.id,
+            operation.version,
+            None if operation.body is None else len(operation.body),
+            operation.routing,
+        )
+        for operation in chunk
+    ]
+    stream.write(json.dumps(headers).encode() + b"\n")
+    for operation in chunk:
+        if operation.body is not None:
+            stream.write(operation.body)
+    stream.flush()
+
+
+def _receive(stream: BufferedRWPair) -> list[DocumentOperation] | None:
+    line = stream.readline()
+    if not line:
+        return None
+    operations = []
+    for index, identity, version, size, routing in json.loads(line):
+        body = None if size is None else stream.read(size)
+        operations.append(DocumentOperation(index, identity, version, body, routing))
+    return operations
