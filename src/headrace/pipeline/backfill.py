@@ -169,7 +169,7 @@ class Backfill:
         """Read every range that is left, and compare the ids."""
         self._plan()
         while self._left:
-            self._go_on()
+            self._check_ending()
             self._run_job(notes)
             self._seen = BackfillSeen()
             self._check_refused(state, _HOPELESS)
@@ -178,7 +178,7 @@ class Backfill:
         if not self.work.plan.is_plain:  # a plain sink cannot list its ids
             self._compare(client)
 
-    def _go_on(self) -> None:
+    def _check_ending(self) -> None:
         """Raise where the backfill is ended.
 
         Raises:
@@ -343,7 +343,7 @@ class Backfill:
 
     def _watch(self, progress: Callable[[str], tuple[int, int]], seconds: float) -> None:
         """Show what the running job has written so far; raise where the backfill is ended, to end the job."""
-        self._go_on()
+        self._check_ending()
         documents, ranges = progress(self.name)
         if documents or ranges:
             self._show(documents, ranges, self._rate.including(documents, seconds, ranges))

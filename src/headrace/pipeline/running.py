@@ -419,9 +419,7 @@ class WaitService:
         self._state: PipelineState | None = None
         self._refreshed: PipelineState | None = None
         self._next = 0.0
-        self._asked: SimpleQueue[tuple[Future[WaitProgress], Callable[[], WaitProgress]] | None] = (
-            SimpleQueue()
-        )
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
         # No executor: the end of the process would wait for a look at a server that hangs.
         self._thread = threading.Thread(target=self._serve, name="headrace waits", daemon=True)
 

@@ -136,13 +136,15 @@ class DeferredWork:
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
         held = self.held.among(self._work.plan.units)
         batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False, without=held)
+        if not batches:
+            return False
         parts = _parts(batches, tasks, at_once)
         try:
             with self._job_gate.acquire(self._ending):
                 run_documents_job(self._spark.sparkContext, self._work, parts, _GROUP)
         except HeadraceError as error:
             self.held.hold(error)
-        return bool(batches)
+        return True
 
 
 def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPart]:
@@ -236,7 +238,7 @@ class CatchUp:
         if why is not None:
             worker.probe()
             notes.note_available()
-            self._on_progress(0, None)
+            self._on_progress(deferred.count(generations), None)  # what is held is still there
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _SHORTEST_PAUSE
 

@@ -323,11 +323,11 @@ class Worker:
     def _collect_keys(self, task: Task) -> Deferral:
         """Return the keys to assemble; those of a whole index come from the sink."""
         deferral = None
+        # Behind each wait for a lock at once another: which documents change must be known before all else.
         while deferral is None:
             for attempt in self._policy.attempts():
                 with attempt, self._times.resolving(), contextlib.suppress(LockedError):
                     deferral = self._resolve(task)
-        # Behind each wait for a lock at once another: which documents change must be known before all else.
         return deferral
 
     def _resolve(self, task: Task) -> Deferral:
@@ -409,6 +409,7 @@ class Worker:
             return self._write_now(index_keys, version)
         except HeadraceError as error:
             failing = self._find_failing(index_keys, error)
+            self._resting |= dict.fromkeys(failing, time.monotonic() + _REST_SECONDS)
             if not failing:
                 self._policy.note_failure(error)
                 failing = [*index_keys]
@@ -431,9 +432,7 @@ class Worker:
         """
         if not self._is_stream or error.retry is Retry.BACK_OFF:
             return []
-        failing = [index for index in index_keys if self.work.plan.unit_of(index) in error.units]
-        self._resting |= dict.fromkeys(failing, time.monotonic() + _REST_SECONDS)
-        return failing
+        return [index for index in index_keys if self.work.plan.unit_of(index) in error.units]
 
     def _is_resting(self, index: str) -> bool:
         """Whether an index has failed in the stream, and documents of it are still deferred."""
