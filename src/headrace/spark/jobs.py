@@ -59,11 +59,14 @@ _LONG_SECONDS = 0.25
 
 
 class JobGate:
-    """Held while a job runs beside the stream.
+    """Held while a job runs beside the stream: one at a time once readers see the stream's documents.
+
+    Before, jobs run side by side: Spark gives a slot that one of them leaves to the next one's tasks.
 
     Args:
         is_read: whether the stream has readers by now; if it has them at first, jobs wait until it has
             started.
+        one_at_a_time: also before there are readers, since what a job may use is limited.
         clock: in seconds.
 
     Attributes:
@@ -74,16 +77,17 @@ class JobGate:
         self,
         is_read: Callable[[], bool] = lambda: False,
         *,
+        one_at_a_time: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_read = is_read
+        self._one_at_a_time = one_at_a_time
         self.batch_seconds: Callable[[], float] = lambda: 0.0
-        self._lock = threading.Lock()
-        self._stream_started = threading.Event()
+        self._changed = threading.Condition()
+        self._running = 0
+        self._has_begun = not is_read()
         self._clock = clock
         self._released: float | None = None
-        if not is_read():
-            self._stream_started.set()
 
     def crowded(self) -> bool:
         """Tell whether a job should take no more than half of the task slots, for the readers' sake.
@@ -98,26 +102,37 @@ class JobGate:
 
     def begin(self) -> None:
         """Note that the stream has started; may be called again."""
-        self._stream_started.set()
+        with self._changed:
+            self._has_begun = True
+            self._changed.notify_all()
 
     @property
     def is_busy(self) -> bool:
         """Tell whether a job is running beside the stream."""
-        return self._lock.locked()
+        return self._running > 0
 
     @contextmanager
     def acquire(self, ending: threading.Event) -> Iterator[None]:
-        """Wait until no other job runs beside the stream, and hold the gate while the context is entered.
+        """Wait until a job may run beside the stream, and hold the gate while the context is entered.
 
         Raises:
             HeadraceError: SPARK, once `ending` is set.
         """
-        # Both waits are short, since `ending` may be set at any time.
-        while not (self._stream_started.wait(_POLL_SECONDS) and self._lock.acquire(timeout=_POLL_SECONDS)):
-            if ending.is_set():
-                raise HeadraceError(Kind.SPARK, "it is ending")
+        with self._changed:
+            while not self._is_open():
+                if ending.is_set():
+                    raise HeadraceError(Kind.SPARK, "it is ending")
+                self._changed.wait(_POLL_SECONDS)  # short, since `ending` may be set at any time
+            self._running += 1
         try:
             yield
         finally:
-            self._released = self._clock()
-            self._lock.release()
+            with self._changed:
+                self._released = self._clock()
+                self._running -= 1
+                self._changed.notify_all()
+
+    def _is_open(self) -> bool:
+        if not self._has_begun:
+            return False
+        return not self._running or not (self._one_at_a_time or self.is_read())

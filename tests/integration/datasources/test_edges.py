@@ -229,8 +229,8 @@ def test_queries_that_begin_at_once_share_a_publication(database: str) -> None:
         for table in tables:
             execute(connection, f"CREATE TABLE {table} (id int PRIMARY KEY)")
     failed: list[HeadraceError] = []
-    for job_gate in range(3):
-        name, together = f"shared_{job_gate}", threading.Barrier(len(tables))
+    for attempt in range(3):
+        name, together = f"shared_{attempt}", threading.Barrier(len(tables))
 
         def begin(
             table: TableName, slot: str, name: str = name, together: threading.Barrier = together

@@ -116,14 +116,14 @@ def compose_script(random: Random, writer: Writer, transactions: int) -> list[St
         script += waiting[session][:count]
         del waiting[session][:count]
         if random.random() < 0.22:
-            script.append(_job_gate(random))
+            script.append(_step(random))
         if len(script) - behind >= every:
             script.append(Compare())
             behind = len(script)
     return [*script, *(Control(session, "COMMIT") for session in range(SESSIONS)), Compare()]
 
 
-def _job_gate(random: Random) -> Step:
+def _step(random: Random) -> Step:
     roll = random.random()
     if roll < 0.7:
         size = random.choice((1, 300, 2_000, 20_000, 1 << 24))

@@ -19,8 +19,18 @@ def took(job_gate: JobGate, ending: threading.Event) -> bool:
         return True
 
 
-def test_one_job_waits_for_the_other() -> None:
+def test_jobs_run_side_by_side_before_there_are_readers() -> None:
     job_gate, running = JobGate(), threading.Event()
+    with ThreadPoolExecutor(1) as threads, job_gate.acquire(running):
+        assert threads.submit(took, job_gate, running).result(20)
+        assert job_gate.is_busy
+    assert not job_gate.is_busy
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["for the readers", "for the limits"])
+def test_one_job_waits_for_the_other(read: bool) -> None:
+    job_gate, running = JobGate(lambda: read, one_at_a_time=not read), threading.Event()
+    job_gate.begin()
     with ThreadPoolExecutor(1) as threads:
         with job_gate.acquire(running):
             second = threads.submit(took, job_gate, running)
@@ -41,7 +51,8 @@ def test_none_is_before_the_stream_gets_on() -> None:
 
 @pytest.mark.parametrize("read", [True, False], ids=["for the stream", "for another job"])
 def test_whoever_ends_waits_for_nobody(read: bool) -> None:
-    job_gate, running, ending = JobGate(lambda: read), threading.Event(), threading.Event()
+    job_gate, running = JobGate(lambda: read, one_at_a_time=True), threading.Event()
+    ending = threading.Event()
     ending.set()
     with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as held:
         if not read:

@@ -66,13 +66,15 @@ class RunStream:
     def start(self, state: PipelineState, *, new_session: bool) -> None:
         """Start a query behind the stored position, which writes what the state follows."""
         assert self._running is None, "one query at a time"
+        project = self.plans.definitions.project
+        limits = project.deployment.backfill
+        is_limited = limits.rows_per_second is not None or limits.connections is not None
         self._running = _Running(
             self.plans.work(state),
             self.plans.content(state),
             wanted_plan(state),
-            JobGate(self._is_read),
+            JobGate(self._is_read, one_at_a_time=is_limited),
         )
-        project = self.plans.definitions.project
         following = Following(
             project.slot,
             project.publication,
