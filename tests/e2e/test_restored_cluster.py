@@ -54,7 +54,7 @@ def test_a_cluster_that_is_restored_in_place_under_a_run_is_rebuilt_by_it(
         snapshot.close()
         pipeline.shop.run("UPDATE products SET name = name || '?'")
         pipeline.wait_until(lambda: "index_closed_exception" in pipeline.last_output(), "did not say so", 30)
-        assert not pipeline.is_ready()
+        pipeline.wait_until(lambda: not pipeline.is_ready(), "was ready without its state", 60)
         snapshot.restore()
         pipeline.wait_until(
             lambda: "restored from a snapshot" in pipeline.last_output(), "did not notice", 60

@@ -294,6 +294,30 @@ def test_a_locked_table_keeps_only_its_index_waiting(run: Units) -> None:
     run.converges()
 
 
+@pytest.mark.parametrize("fault", ["blocked", "closed"])
+def test_an_index_that_takes_nothing_keeps_only_itself_waiting(run: Units, fault: str) -> None:
+    """An operator's block, a disk watermark, a restore: its documents are written when that is over."""
+    before = run.served()
+    index = f"{run.sink}/{before['bads']}"
+    block = {"index.blocks.write": True}
+    if fault == "blocked":
+        urllib3.request("PUT", f"{index}/_settings", json=block)
+    else:
+        urllib3.request("POST", f"{index}/_close")
+    run.sql(f"UPDATE bad SET name = 'while it was {fault}' WHERE id = 3")
+    assert run.is_followed("goods")
+    run.wait_until(lambda: "takes no documents of index" in run.error("bads"), "did not say so", 60)
+    assert run.is_followed("goods")
+    assert not run.error("goods")
+    if fault == "blocked":
+        urllib3.request("PUT", f"{index}/_settings", json=dict.fromkeys(block))
+    else:
+        urllib3.request("POST", f"{index}/_open")
+    run.wait_until(lambda: not run.error("bads"), "was not whole", 60)
+    run.converges()
+    assert run.served() == before, "nothing was built again"
+
+
 def test_a_backfill_whose_row_is_refused_leaves_the_other_index_followed(run: Units) -> None:
     before = run.served()
     run.sql("UPDATE bad SET host = 'no address' WHERE id = 7")

@@ -112,7 +112,7 @@ class Schedule:
             self._fit: 0.8,
             self._reindex: 1.2,
             self._roll_back: 0.7,
-            self._reload: 0.3,
+            self._reload: 0.8,
         }
         return list(events), list(events.values())
 

@@ -18,7 +18,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.documents import count as counted
-from headrace.sinks.opensearch.documents import refresh_if_exists
+from headrace.sinks.opensearch.documents import refresh_if_exists, whole
 from headrace.sinks.opensearch.settings import TEMPLATE_OVERRIDES
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state.key import StateKey
@@ -159,7 +159,7 @@ class SystemIndex:
         target = path(self.name, "_search", query=self._client.primaries())
         search = {"size": 0, "query": query, "aggs": {"groups": groups}}
         answer = self._client.read(target, search, allow=(404,))
-        found = answer.json()["aggregations"]["groups"]["buckets"] if answer.ok else ()
+        found = whole(answer, self.name)["aggregations"]["groups"]["buckets"] if answer.ok else ()
         return {group["key"]: group["doc_count"] for group in found}
 
     def oldest(
@@ -172,7 +172,7 @@ class SystemIndex:
         if fields is not None:
             search["_source"] = fields
         target = path(self.name, "_search", query=self._client.primaries())
-        found: list[dict[str, Any]] = self._client.read(target, search).json()["hits"]["hits"]
+        found: list[dict[str, Any]] = whole(self._client.read(target, search), self.name)["hits"]["hits"]
         return found
 
     def write(self, actions: Iterable[Action]) -> None:

@@ -101,12 +101,11 @@ def test_compressed_requests_are_understood(opensearch: Any, users: Generation) 
     assert held(client, users) == {"1": {"n": 1}}
 
 
-def test_a_read_only_index_is_busy_not_poisonous(client: Client, users: Generation) -> None:
+def test_a_read_only_index_is_named_and_refuses_no_document(client: Client, users: Generation) -> None:
     client.call("PUT", f"/{users.index}/_settings", {"index.blocks.write": True})
-    writer = OpenSearchWriter(client, {"users": users.target}, WriterOptions(busy_seconds=0.3))
     with pytest.raises(HeadraceError) as caught:
-        writer.write([upsert("1")])
-    assert caught.value.kind is Kind.SINK_BUSY
+        OpenSearchWriter(client, {"users": users.target}).write([upsert("1")])
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["users"]))
 
 
 def test_the_first_node_that_answers_serves(opensearch: Any, users: Generation) -> None:
@@ -117,18 +116,17 @@ def test_the_first_node_that_answers_serves(opensearch: Any, users: Generation) 
 
 def test_what_is_no_documents_fault_rejects_none(client: Client, users: Generation) -> None:
     """A closed index, an alias that leads to two: with `skip` each change meanwhile was passed over."""
-    options = WriterOptions(busy_seconds=0.5)
     stranger = f"{users.index}_stranger"
     client.call("PUT", f"/{stranger}", {"aliases": {users.target: {"is_hidden": True}}})
     changes = [upsert("a"), DocumentOperation("users", "b", 1, None)]
     with pytest.raises(HeadraceError, match="no write index") as caught:
-        OpenSearchWriter(client, {"users": users.target}, options).write(changes)
-    assert caught.value.kind is Kind.SINK_BUSY
+        OpenSearchWriter(client, {"users": users.target}).write(changes)
+    assert caught.value.kind is Kind.LOCKED
     client.call("DELETE", f"/{stranger}")
     client.call("POST", f"/{users.index}/_close")
     with pytest.raises(HeadraceError, match="index_closed_exception") as caught:
-        OpenSearchWriter(client, {"users": users.target}, options).write(changes)
-    assert caught.value.kind is Kind.SINK_BUSY
+        OpenSearchWriter(client, {"users": users.target}).write(changes)
+    assert caught.value.kind is Kind.LOCKED
     client.call("POST", f"/{users.index}/_open?wait_for_active_shards=1")
     result = OpenSearchWriter(client, {"users": users.target}).write(changes)
     assert (result.upserted, result.deleted, result.rejected) == (1, 1, ())

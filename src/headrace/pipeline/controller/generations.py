@@ -90,6 +90,17 @@ class UnitView:
             return False
         return generation.followed and generation.hash == self.definition.hash
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether a rollback holds the served generation against what the files describe."""
+        served = self.served
+        return (
+            served is not None
+            and served.followed
+            and self.definition is not None
+            and served.pinned == self.definition.hash
+        )
+
 
 def newest_generation_order(orders: Sequence[Order]) -> Order | None:
     """Return the newest order that asks for another generation."""
@@ -302,7 +313,7 @@ def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
 
 def _serve_retained(view: UnitView) -> UnitAction | None:
     """Serve a complete generation that the files describe again, instead of building one."""
-    if view.sink is None or _is_pinned(view) or view.fits(view.served):
+    if view.sink is None or view.is_pinned or view.fits(view.served):
         return None
     complete = [
         generation for generation in view.generations if view.fits(generation) and not generation.building
@@ -365,7 +376,7 @@ def _why_not_built(view: UnitView, generation: GenerationState) -> str:
         return "the files describe another one now"
     if _is_replaced(view):
         return "a newer order replaces it"
-    if _is_pinned(view):
+    if view.is_pinned:
         return "a rollback was ordered"
     if view.fits(view.served):
         return "the served one is what the files describe"
@@ -390,16 +401,6 @@ def _is_awaited(view: UnitView, generation: GenerationState) -> bool:
     return bool(generation.request) and any(order.id == generation.request for order in view.orders)
 
 
-def _is_pinned(view: UnitView) -> bool:
-    served = view.served
-    return (
-        served is not None
-        and served.followed
-        and view.definition is not None
-        and served.pinned == view.definition.hash
-    )
-
-
 def _create(view: UnitView) -> UnitAction | None:
     """Create a generation where the files or an order want one that is not there."""
     definition, catalog = view.definition, _stored_catalog(view)
@@ -409,7 +410,7 @@ def _create(view: UnitView) -> UnitAction | None:
     if order is not None and order.kind is OrderKind.REINDEX and not _is_answered(view, order):
         why, cause = "a reindex was ordered", RebuildCause.ORDER
         return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, cause, order.id)
-    if _is_pinned(view) or any(view.fits(generation) for generation in view.generations):
+    if view.is_pinned or any(view.fits(generation) for generation in view.generations):
         return None
     why, changed = _why_built(view.served)
     return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, changed)

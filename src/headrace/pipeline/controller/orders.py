@@ -63,7 +63,10 @@ def _why_impossible(order: Order, view: UnitView) -> str:
 
 
 def _answer_reload(order: Order, world: World, state: PipelineState, desired: Desired) -> Action | None:
-    """Answer once each unit is as the files describe it, or is being built so, or has said why it is not."""
+    """Answer once each unit is as the files describe it, or is being built so, or has said why it is not.
+
+    A unit that was rolled back since the files were read stays as it is: nothing more comes of the reload.
+    """
     if order.id in desired.misread:
         return AnswerOrder(desired.misread[order.id], order, done=False)
     if order.id not in desired.reloaded:
@@ -76,7 +79,7 @@ def _answer_reload(order: Order, world: World, state: PipelineState, desired: De
         elif (failed := world.failures.get(build_key(unit, definition.hash))) is not None:
             refused.append(f"{unit}: {failed.error.cause}")
         # A sink that is away says nothing: the answer does not wait for it.
-        elif view.sink is not None and not any(view.fits(generation) for generation in view.generations):
+        elif view.sink is not None and not (view.is_pinned or any(map(view.fits, view.generations))):
             return None
     if refused:
         return AnswerOrder("; ".join(refused), order, done=False)

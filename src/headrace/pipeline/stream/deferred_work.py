@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Self
 
@@ -126,6 +126,7 @@ class DeferredWork:
 
     def _run_job(self, deferred: DeferredKeys, max_tasks: int) -> bool:
         """Run one job; return whether there was anything to do."""
+        work = self._work
         self.left = deferred.count()
         self._whole = max(self._whole, self.left) if self.left else 0
         if not self.left:
@@ -134,16 +135,16 @@ class DeferredWork:
         tenth = self._whole // 10
         tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
-        held = self.held.among(self._work.plan.units)
+        held = self.held.among(work.plan.units)
         batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False, without=held)
         if not batches:
             return False
         parts = _parts(batches, tasks, at_once)
         try:
             with self._job_gate.acquire(self._ending):
-                run_documents_job(self._spark.sparkContext, self._work, parts, _GROUP)
+                run_documents_job(self._spark.sparkContext, work, parts, _GROUP)
         except HeadraceError as error:
-            self.held.hold(error)
+            self.held.hold(error, work.plan.units)
         return True
 
 
@@ -172,6 +173,7 @@ class CatchUp:
         self._on_progress = on_progress
         self._ending = threading.Event()
         self.held = HeldUnits()
+        self._left = 0
         self._pause = _SHORTEST_PAUSE
         self._failed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="headrace catching up", daemon=True)
@@ -191,7 +193,12 @@ class CatchUp:
 
     def _run(self) -> None:
         while not self._ending.is_set():
-            self._run_with(self._work)
+            try:
+                self._run_with(self._work)
+            except HeadraceError as error:
+                self._pause_longer(error)
+            except Exception as error:  # noqa: BLE001 - a thread that ended would leave what is deferred
+                self._pause_longer(unexpected("writing what was deferred failed", error))
 
     def _run_with(self, work: Work) -> None:
         """Write with one plan, until there is another."""
@@ -201,10 +208,7 @@ class CatchUp:
         ):
             notes = SecondarySinkNotes(client, work.plan.key)
             while work is self._work and not self._ending.wait(self._pause):
-                try:
-                    self._write_all(work, notes, worker)
-                except HeadraceError as error:
-                    self._pause_longer(work, notes.deferred, error)
+                self._write_all(work, notes, worker)
 
     def _write_all(self, work: Work, notes: SecondarySinkNotes, worker: Worker) -> None:
         """Write all that is deferred now.
@@ -214,9 +218,9 @@ class CatchUp:
         """
         generations, deferred = work.plan.specs.keys(), notes.deferred
         why = notes.why_away()
-        waiting = deferred.count(generations)
-        self._on_progress(waiting, why)
-        if not waiting:
+        self._left = deferred.count(generations)
+        self._on_progress(self._left, why)
+        if not self._left:
             self.held.release()
         while not self._ending.is_set() and (
             batches := deferred.oldest(_BATCHES_AT_ONCE, without=self.held.among(work.plan.units))
@@ -226,7 +230,7 @@ class CatchUp:
             try:
                 worker.write_deferred(batches)
             except HeadraceError as error:
-                self.held.hold(error)
+                self.held.hold(error, work.plan.units)
                 continue
             # Keys go once their documents are durable: a kill in between writes these again, as they were.
             deferred.done(batches)
@@ -242,9 +246,8 @@ class CatchUp:
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _SHORTEST_PAUSE
 
-    def _pause_longer(self, work: Work, deferred: DeferredKeys, error: HeadraceError) -> None:
+    def _pause_longer(self, error: HeadraceError) -> None:
         """Report the error, and wait longer before the next attempt."""
         self._failed_at = time.monotonic()
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-        with suppress(HeadraceError):
-            self._on_progress(deferred.count(work.plan.specs.keys()), str(error))
+        self._on_progress(self._left, str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from headrace.errors import HeadraceError, Kind, Retry
 
@@ -22,13 +22,17 @@ class HeldUnits:
         self.errors: Mapping[str, HeadraceError] = {}
         self._until: Mapping[str, float] = {}
 
-    def hold(self, error: HeadraceError) -> None:
-        """Hold what an error names: for some seconds where somebody has a lock, else until another plan.
+    def hold(self, error: HeadraceError, units: Collection[str]) -> None:
+        """Hold what an error names: for some seconds where it is locked, else until another plan.
+
+        Args:
+            error: met while documents of the units were written.
+            units: the ids of the generations that it may concern.
 
         Raises:
-            HeadraceError: the error itself, where it names no generation or concerns more than that.
+            HeadraceError: the error itself, where it names none of them or concerns more than that.
         """
-        if error.retry is Retry.BACK_OFF or not error.units:
+        if error.retry is Retry.BACK_OFF or error.units.isdisjoint(units):
             raise error
         seconds = _LOCKED_SECONDS if error.kind is Kind.LOCKED else float("inf")
         self._until = {**self._until, **dict.fromkeys(error.units, time.monotonic() + seconds)}

@@ -247,9 +247,9 @@ class SinkConnection:
         """Open a writer to the sink."""
         plan = self._plan
         if plan.is_plain:
-            return SinkFailureWriter(PlainWriter(self._open_plain, plan.indexes))
+            return SinkFailureWriter(PlainWriter(self._open_plain, plan.indexes), plan.unit_of)
         writer = open_writer(self._client, plan.targets, options, plan.routed)
-        return SinkFailureWriter(writer) if plan.key.sink else writer
+        return SinkFailureWriter(writer, plan.unit_of) if plan.key.sink else writer
 
     def _open_plain(self) -> DocumentWriter:
         kind, options = self._plan.kind, self._work.endpoints.options

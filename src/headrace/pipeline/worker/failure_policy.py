@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tenacity import Retrying, retry_if_exception
 
@@ -34,10 +34,10 @@ class SinkFailure(HeadraceError):  # noqa: N818 - as opposed to errors of what i
     """A secondary sink failed, as opposed to an error in assembling what is written to it."""
 
     @classmethod
-    def of(cls, error: HeadraceError) -> SinkFailure:
-        """Return the error as a failure of the sink."""
+    def of(cls, error: HeadraceError, units: Iterable[str] = ()) -> SinkFailure:
+        """Return the error as a failure of the sink, which concerns these units."""
         failure = cls(error.kind, error.cause, error.remedy, error.detail)
-        return failure.concerning(tables=error.tables, units=error.units)
+        return failure.concerning(tables=error.tables, units=units)
 
 
 def is_from_sink(error: BaseException) -> bool:
@@ -50,10 +50,12 @@ class SinkFailureWriter(DocumentWriter):
 
     Args:
         writer: owned from now on; closed with this one.
+        unit_of: tells by which id errors name a generation, of which the sink knows only the name.
     """
 
-    def __init__(self, writer: DocumentWriter) -> None:
+    def __init__(self, writer: DocumentWriter, unit_of: Callable[[str], str]) -> None:
         self._writer = writer
+        self._unit_of = unit_of
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
         """Write all operations.
@@ -80,7 +82,7 @@ class SinkFailureWriter(DocumentWriter):
             if not isinstance(error, HeadraceError):
                 remedy = "Look into the package that offers it."
                 raise SinkFailure.of(unexpected("a sink failed", error, Kind.SINK_BUSY, remedy)) from error
-            raise SinkFailure.of(error) from error
+            raise SinkFailure.of(error, map(self._unit_of, error.units)) from error
 
     def close(self) -> None:
         """Close the writer."""

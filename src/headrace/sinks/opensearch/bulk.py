@@ -22,8 +22,8 @@ MAX_ID_BYTES = 512
 
 MAX_VERSION = 2**63 - 1
 
-_RETRYABLE = ("cluster_block_exception", "index_closed_exception")
-"""The index is blocked or closed by the operator, for a time; no document is the cause."""
+_BLOCKS = ("cluster_block_exception", "index_closed_exception", "unavailable_shards_exception")
+"""The index is blocked or closed, or has lost a shard: no document is the cause."""
 _NO_WRITE_INDEX = "no write index is defined for alias"
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
@@ -51,6 +51,8 @@ class Outcome(enum.Enum):
     DONE = "done"
     FENCED = "fenced"
     RETRY = "retry"
+    BLOCKED = "blocked"
+    """The index takes nothing now, or its alias leads to several indexes."""
     REJECTED = "rejected"
     FORBIDDEN = "forbidden"
     GONE = "gone"
@@ -151,18 +153,20 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     # The index has this version, or a later one: a repeated batch, or an older change.
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or _is_passing(error):  # noqa: PLR2004
+    if _is_blocked(error):
+        return Outcome.BLOCKED
+    if status == 429 or status >= 500:  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
-def _is_passing(error: Any) -> bool:
-    """Tell whether no document is the cause, or the alias leads to several indexes, or no writable one."""
+def _is_blocked(error: Any) -> bool:
+    """Tell whether an index takes no document at all."""
     if not isinstance(error, dict):
         return False
-    return error.get("type") in _RETRYABLE or str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
+    return error.get("type") in _BLOCKS or str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
 
 
 def deleted_from(data: bytes, index: str) -> bool:

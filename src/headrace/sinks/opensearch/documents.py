@@ -68,7 +68,7 @@ def document(client: Client, index: str, identity: str, routing: str | None = No
 def count(client: Client, index: str, query: dict[str, Any] | None = None) -> int:
     """Count the documents that a search finds: all, or those of `query`."""
     body = None if query is None else {"query": query}
-    return int(_whole(client.read(path(index, "_count", query=client.primaries()), body), index)["count"])
+    return int(whole(client.read(path(index, "_count", query=client.primaries()), body), index)["count"])
 
 
 def refresh(client: Client, index: str) -> None:
@@ -100,6 +100,24 @@ def _check_refreshed(answer: Answer, index: str) -> None:
             f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh",
             "Look at the cluster's health.",
         )
+
+
+def whole(answer: Answer, index: str) -> dict[str, Any]:
+    """Parse the answer to a search, but only if every shard took part: what is missing would seem gone.
+
+    Raises:
+        HeadraceError: SINK_BUSY.
+    """
+    page: dict[str, Any] = answer.json()
+    shards = page["_shards"]
+    if shards["failed"] or shards["successful"] < shards["total"]:
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"{shards['total'] - shards['successful']} of {shards['total']} shards of the index {index} "
+            f"at {answer.place} do not answer",
+            "Look at the cluster's health.",
+        )
+    return page
 
 
 def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[str]) -> list[Copy]:
@@ -159,30 +177,16 @@ def read_documents(
 
 def _hits(client: Client, index: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     opening = path(index, "_search", query={"scroll": _KEEP_ALIVE, **client.primaries()})
-    page = _whole(client.read(opening, {**body, "sort": ["_doc"]}), index)
+    page = whole(client.read(opening, {**body, "sort": ["_doc"]}), index)
     try:
         while page["hits"]["hits"]:
             yield from page["hits"]["hits"]
             # Not repeated: a lost page would be skipped by the next request.
             following = {"scroll": _KEEP_ALIVE, "scroll_id": page["_scroll_id"]}
-            page = _whole(client.call("POST", path("_search", "scroll"), following), index)
+            page = whole(client.call("POST", path("_search", "scroll"), following), index)
     finally:
         with suppress(HeadraceError):  # the server forgets it by itself
             client.call("DELETE", path("_search", "scroll"), {"scroll_id": page["_scroll_id"]}, allow=(404,))
-
-
-def _whole(answer: Answer, index: str) -> dict[str, Any]:
-    """Parse the answer, but only if every shard took part: documents of a missing one would seem deleted."""
-    page: dict[str, Any] = answer.json()
-    shards = page["_shards"]
-    if shards["failed"] or shards["successful"] < shards["total"]:
-        raise HeadraceError(
-            Kind.SINK_BUSY,
-            f"{shards['total'] - shards['successful']} of {shards['total']} shards of the index {index} "
-            f"at {answer.place} do not answer",
-            "Look at the cluster's health.",
-        )
-    return page
 
 
 def _read_answer(answer: Answer) -> dict[str, StoredDocument]:

@@ -319,6 +319,12 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
             f"a generation of index {item.index} does not exist any more at {place}: {reason}",
             "Something else deleted it, or its alias; `headrace run` rebuilds it.",
         ).concerning(units=[item.index])
+    if outcome is Outcome.BLOCKED:
+        return HeadraceError(
+            Kind.LOCKED,
+            f"OpenSearch at {place} takes no documents of index {item.index} now: {reason}",
+            "Look at the index's blocks and shards, and at the cluster's disk watermarks.",
+        ).concerning(units=[item.index])
     return HeadraceError(
         Kind.AUTHENTICATION,
         f"OpenSearch at {place} does not allow this user to write index {item.index}: {reason}",

@@ -16,8 +16,8 @@ LOCKED = HeadraceError(Kind.LOCKED, "locked").concerning(units=["two/items_1"])
 def test_what_fails_is_held_until_another_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_units, "_LOCKED_SECONDS", 0.0)
     held = HeldUnits()
-    held.hold(REFUSED)
-    held.hold(LOCKED)
+    held.hold(REFUSED, UNITS)
+    held.hold(LOCKED, UNITS)
     assert held.among(UNITS) == ["users_1"], "what was locked is tried again"
     assert held.errors == {"two/users_1": REFUSED, "two/items_1": LOCKED}
     held.release()
@@ -29,9 +29,10 @@ def test_what_fails_is_held_until_another_plan(monkeypatch: pytest.MonkeyPatch) 
     [
         HeadraceError(Kind.INTERNAL, "nobody knows whose"),
         HeadraceError(Kind.SINK_BUSY, "a whole cluster").concerning(units=["two/users_1"]),
+        HeadraceError(Kind.SINK_REJECTED, "of another sink").concerning(units=["users_1"]),
     ],
 )
 def test_what_concerns_more_is_raised(error: HeadraceError) -> None:
     with pytest.raises(HeadraceError) as caught:
-        HeldUnits().hold(error)
+        HeldUnits().hold(error, UNITS)
     assert caught.value is error

@@ -41,14 +41,22 @@ class Failing(DocumentWriter):
 @pytest.mark.parametrize("kind", [Kind.SINK_BUSY, Kind.AUTHENTICATION, Kind.SINK_REJECTED])
 def test_whatever_a_sink_fails_of_is_its_own_failure(kind: Kind) -> None:
     with pytest.raises(SinkFailure, match="full") as failed:
-        SinkFailureWriter(Failing(HeadraceError(kind, "full", "Wait."))).write(operations(1))
+        SinkFailureWriter(Failing(HeadraceError(kind, "full", "Wait.")), str).write(operations(1))
     assert (failed.value.kind, failed.value.remedy) == (kind, "Wait.")
     assert isinstance(pickle.loads(pickle.dumps(failed.value)), SinkFailure)
 
 
+def test_a_failure_names_the_generations_of_its_sink() -> None:
+    """Of two sinks that name an index alike, the other one is not concerned."""
+    error = HeadraceError(Kind.SINK_REJECTED, "it is gone").concerning(units=["users_1"])
+    with pytest.raises(SinkFailure) as failed:
+        SinkFailureWriter(Failing(error), "second/{}".format).write(operations(1))
+    assert failed.value.units == {"second/users_1"}
+
+
 def test_what_a_guest_raises_is_a_failure_with_a_remedy() -> None:
     with pytest.raises(SinkFailure, match="a sink failed: ZeroDivisionError") as failed:
-        SinkFailureWriter(PlainWriter(lambda: Failing(ZeroDivisionError()), {})).write(operations(1))
+        SinkFailureWriter(PlainWriter(lambda: Failing(ZeroDivisionError()), {}), str).write(operations(1))
     assert failed.value.kind is Kind.SINK_BUSY
     assert failed.value.remedy
 
@@ -56,9 +64,9 @@ def test_what_a_guest_raises_is_a_failure_with_a_remedy() -> None:
 def test_what_fails_on_the_way_to_a_sink_is_not_its_failure() -> None:
     sink = MemorySink()
     with pytest.raises(HeadraceError, match="the database is away") as failed:
-        SinkFailureWriter(sink).write(broken())
+        SinkFailureWriter(sink, str).write(broken())
     assert not isinstance(failed.value, SinkFailure)
-    assert SinkFailureWriter(sink).write(operations(3)).upserted == 3
+    assert SinkFailureWriter(sink, str).write(operations(3)).upserted == 3
 
 
 def test_a_sink_that_cannot_be_opened_fails_when_it_is_written_to_until_it_can_be() -> None:
@@ -70,7 +78,7 @@ def test_a_sink_that_cannot_be_opened_fails_when_it_is_written_to_until_it_can_b
             raise error
         return sink
 
-    writer = SinkFailureWriter(PlainWriter(opened, {}))
+    writer = SinkFailureWriter(PlainWriter(opened, {}), str)
     with pytest.raises(SinkFailure, match="it is locked"):
         writer.write(operations(1))
     assert [writer.write(operations(1)).upserted for _ in range(2)] == [1, 1]
