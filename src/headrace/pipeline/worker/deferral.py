@@ -14,9 +14,6 @@ KEYS_AT_ONCE = 10_000
 # Keys by index, for one write.
 IndexKeys = Mapping[str, Sequence[Key]]
 
-# A write of no more keys is not divided: one bulk request holds its documents.
-_UNDIVIDED_KEYS = 500
-
 # With no more documents for each change, a batch is large but has no fan-out.
 _DOCUMENTS_FOR_A_CHANGE = 10
 
@@ -97,9 +94,9 @@ def group_keys(items: Iterable[tuple[str, Key]]) -> IndexKeys:
 
 
 def halves(whole: IndexKeys) -> list[IndexKeys]:
-    """Divide the keys of a write into two parts; few keys stay together."""
+    """Divide the keys of a write into two parts, as far as there are two."""
     items = [(index, key) for index, keys in whole.items() for key in keys]
-    if len(items) <= _UNDIVIDED_KEYS:
+    if len(items) <= 1:
         return [whole]
     middle = len(items) // 2
     return [group_keys(items[:middle]), group_keys(items[middle:])]
