@@ -210,6 +210,23 @@ def _full(deployment: FaultyDeployment) -> bool:
     return True
 
 
+def _one_index_blocked(deployment: FaultyDeployment) -> bool:
+    """An operator blocks or closes one index for a while; the others are followed meanwhile."""
+    index = deployment.run.prefix + deployment.random.choice(("orders", "products", "users"))
+    client = Client(Endpoint((deployment.opensearch.url,)))
+    with contextlib.closing(client):
+        if deployment.random.random() < 0.5:
+            client.call("PUT", f"/{index}/_settings", {"index.blocks.write": True})
+        else:
+            client.call("POST", f"/{index}/_close")
+        try:
+            time.sleep(deployment.random.uniform(1, 12))
+        finally:
+            client.call("POST", f"/{index}/_open")
+            client.call("PUT", f"/{index}/_settings", {"index.blocks.write": None})
+    return True
+
+
 def _out_of_shards(deployment: FaultyDeployment) -> bool:
     """A column is altered while the cluster makes no index: what is served goes on until it does again."""
     table, column = deployment.random.choice((("orders", "total"), ("products", "price")))
@@ -469,6 +486,7 @@ FAULTS: Mapping[str, Fault] = {
     **{f"kill {name}, at the swap": _swap(blow) for name, blow in _KILLED.items() if name != "a worker"},
     "crash PostgreSQL behind asynchronous commits": _crash_unflushed,
     "cluster full": _full,
+    "one index blocked": _one_index_blocked,
     "cluster slow": _spoiled(_slow),
     "cluster silent": _spoiled(_silent),
     "cluster busy half of the time": _spoiled(_busy),
