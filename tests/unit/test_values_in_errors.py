@@ -88,8 +88,8 @@ def test_a_cluster_that_cannot_now_quotes_the_request_and_nobody_shows_it() -> N
     assert str(failures.from_status(503, data, "node:9200")).count(shown) == 1
     assert "s3cret" not in str(failures.from_status(503, data, "node:9200"))
     answer = {"errors": True, "items": [{"index": {"status": 503, "error": said}}]}
-    verdict = bulk.judge(json.dumps(answer).encode(), [bulk.Item("users", "7", delete=False, lines=b"")])
-    assert verdict.reason == shown
+    item = bulk.Item("users", "7", delete=False, lines=b"")
+    assert bulk.judge(json.dumps(answer).encode(), [item]).fatal == (bulk.Outcome.BLOCKED, item, shown)
 
 
 @pytest.mark.parametrize(
