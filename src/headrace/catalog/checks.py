@@ -1,153 +1,23 @@
-"""Check by queries what the catalog alone does not show: ids, functions, values, labels, nested objects.
+"""Check by queries what the catalog alone does not show: functions, labels, nested objects.
 
 `access` checks privileges, `binding` all that needs no query.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
 from headrace.catalog.binding import BindingFinding
-from headrace.catalog.table import Catalog, Column, Table
-from headrace.errors import HeadraceError, Kind, LocatedError, Place
+from headrace.catalog.table import Catalog, Table
+from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
-from headrace.postgres.quoting import identifier, literal
-from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 from headrace.schema.raw import RAW_REMEDY, called_functions
 from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField
-
-ID_LIMIT_BYTES = 512
-"""The most bytes of an `_id` in OpenSearch, which refuses an empty one too."""
-
-_TEXTS = frozenset({"text", "varchar", "bpchar", "citext", "name"})
-_SHORT = frozenset(
-    "int2 int4 int8 oid numeric float4 float8 money bool uuid date time timetz timestamp timestamptz "
-    "interval inet cidr macaddr macaddr8 pg_lsn xid xid8 char".split()
-)
-_SHORT_BYTES = 64
-"""The most bytes of such a value's text; a numeric may be longer, but not as a key in practice."""
-_NAME_BYTES = 63
-_CHARACTER_BYTES = 4
-
-_CHECKS = """
-SELECT k.conrelid::bigint, a.attname::text, pg_get_expr(k.conbin, k.conrelid)
-FROM unnest($1::text[]::oid[], $2::text[]) AS wanted (relation, name)
-JOIN pg_constraint k ON k.conrelid = wanted.relation AND k.contype = 'c' AND k.convalidated
-JOIN pg_attribute a ON a.attrelid = k.conrelid AND k.conkey = ARRAY[a.attnum] AND a.attname = wanted.name
-"""
-_LISTED = re.compile(r"'((?:[^']|'')*)'::")
-"""A text that a CHECK compares with, as the server prints it."""
-
-
-def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
-    """Warn where a row can have a key that is no valid id; a CHECK on the column is evaluated.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE.
-    """
-    table = catalog.tables.get(spec.table)
-    if table is None:
-        return []
-    columns = [column for name in spec.primary_key if (column := table.column(name)) is not None]
-    if not columns or len(columns) < len(spec.primary_key):
-        return []
-    defects = _id_defects(session, table, columns)
-    if not defects:
-        return []
-    names = ", ".join(column.name for column in columns)
-    problem = (
-        f"the id of a document is {names} of {table.name}, which may be {' or '.join(defects)}: "
-        "OpenSearch takes no such id"
-    )
-    remedy, sql = _remedy(table, columns)
-    return [_warning(spec.place, problem, remedy, sql)]
-
-
-def _id_defects(session: ReadSession, table: Table, key: Sequence[Column]) -> list[str]:
-    """Return what an id of `key` may be that OpenSearch refuses."""
-    bound = max_id_bytes(key)
-    values = {}
-    # An id of several parts has at least the colons between them.
-    if len(key) == 1 and key[0].base_type in _TEXTS:
-        values["empty"] = ""
-    if bound is None or bound > ID_LIMIT_BYTES:
-        values[f"longer than {ID_LIMIT_BYTES} bytes"] = "x" * (ID_LIMIT_BYTES + 1)
-    if len(key) > 1:
-        return list(values)
-    checks = _read_checks(session, [(table, key[0])]).get((table.oid, key[0].name), [])
-    return [defect for defect, value in values.items() if _admits(session, checks, key[0], value)]
-
-
-def max_text_bytes(column: Column) -> int | None:
-    """Return the most bytes that a value's text has; None without a bound."""
-    if column.base_type in {"varchar", "bpchar"}:
-        return column.length * _CHARACTER_BYTES or None
-    if column.base_type == "name" or column.category == "E":
-        return _NAME_BYTES
-    return _SHORT_BYTES if column.base_type in _SHORT else None
-
-
-def max_id_bytes(key: Sequence[Column]) -> int | None:
-    """Return the most bytes of an id of `key`; with several parts `%` and `:` become three bytes each."""
-    total = len(key) - 1
-    for column in key:
-        bound = max_text_bytes(column)
-        if bound is None:
-            return None
-        total += bound * (3 if len(key) > 1 and column.base_type in _TEXTS else 1)
-    return total
-
-
-def _read_checks(
-    session: ReadSession, columns: Sequence[tuple[Table, Column]]
-) -> dict[tuple[int, str], list[str]]:
-    """Read the conditions of the CHECKs on single columns, by the table's OID and the column's name."""
-    found: dict[tuple[int, str], list[str]] = {}
-    wanted = sorted({(str(table.oid), column.name) for table, column in columns})
-    if wanted:
-        for oid, name, check in session.query(_CHECKS, tuple(map(list, zip(*wanted, strict=True)))):
-            found.setdefault((oid, name), []).append(check)
-    return found
-
-
-def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: str) -> bool:
-    """Return whether the checks on a column allow this value; True without checks."""
-    if not checks:
-        return True
-    # A CHECK refuses FALSE alone: NULL passes in the server too.
-    tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
-    # A cast to varchar(n) would cut the tried value silently.
-    kind = "text" if column.base_type in ("varchar", "bpchar", "name") else column.type
-    try:
-        [(admitted,)] = session.query(
-            f"SELECT {tested} FROM (SELECT {literal(text)}::{kind}) AS row ({identifier(column.name)})"  # noqa: S608
-        )
-    except HeadraceError as error:
-        # A check that fails on the tried value proves nothing: the value counts as allowed.
-        if error.kind is not Kind.DATABASE:
-            raise
-        return True
-    return bool(admitted)
-
-
-def _remedy(table: Table, columns: Sequence[Column]) -> tuple[str, tuple[str, ...]]:
-    if len(columns) > 1 or columns[0].base_type not in _TEXTS:
-        return "Such a row is refused by the index; `on_error` says what happens then.", ()
-    [column] = columns
-    name = identifier(f"{column.name}_is_an_id"[:63])
-    check = f"CHECK (octet_length({identifier(column.name)}::text) BETWEEN 1 AND {ID_LIMIT_BYTES})"
-    sql = (
-        f"ALTER TABLE {quoted(table.name)} ADD CONSTRAINT {name} {check} NOT VALID;",
-        f"ALTER TABLE {quoted(table.name)} VALIDATE CONSTRAINT {name};",
-    )
-    return f"If there is no such row, let the database keep it so: {' '.join(sql)}", sql
-
 
 _OWN_SCHEMA = "pg_catalog"
 """The schema in which a reading session looks up names without a schema."""
@@ -226,49 +96,6 @@ def _function_finding(
             "If it reads nothing else, declare it IMMUTABLE; `unsafe: true` beside the filter accepts it."
         )
     return BindingFinding(level, LocatedError(Kind.BINDING, condition.place, problem, remedy))
-
-
-_EQUALITIES = ("eq", "neq", "in", "not_in")
-
-
-def value_findings(
-    session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
-) -> list[BindingFinding]:
-    """Warn of values in filters that a CHECK keeps every row from having.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE.
-    """
-    compared = list(_comparisons(specs, catalog))
-    checks = _read_checks(session, [(table, column) for table, column, _ in compared])
-    findings = []
-    for table, column, condition in compared:
-        on_column = checks.get((table.oid, column.name), [])
-        findings += [
-            _value_finding(table, column, condition, str(value), on_column)
-            for value in condition.values
-            if not _admits(session, on_column, column, str(value))
-        ]
-    return findings
-
-
-def _comparisons(specs: Iterable[IndexSpec], catalog: Catalog) -> Iterator[tuple[Table, Column, Filter]]:
-    """Yield the filters that compare an existing column with values."""
-    for spec in specs:
-        for name, condition in spec.conditions():
-            if condition.op in _EQUALITIES and name in catalog:
-                column = catalog[name].column(condition.column or "")
-                if column is not None:
-                    yield catalog[name], column, condition
-
-
-def _value_finding(
-    table: Table, column: Column, condition: Filter, value: str, checks: Sequence[str]
-) -> BindingFinding:
-    listed = [text.replace("''", "'") for check in checks for text in _LISTED.findall(check)]
-    remedy = meant(value, listed) or f"The CHECK is {' AND '.join(checks)}."
-    problem = f"a CHECK keeps {table.name}.{column.name} from being {value!r}: no row has this value"
-    return _warning(condition.place, problem, remedy)
 
 
 _LABELS = """
@@ -460,5 +287,5 @@ def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
     return fanouts
 
 
-def _warning(place: Place, problem: str, remedy: str, sql: tuple[str, ...] = ()) -> BindingFinding:
-    return BindingFinding("warning", LocatedError(Kind.BINDING, place, problem, remedy), sql)
+def _warning(place: Place, problem: str, remedy: str) -> BindingFinding:
+    return BindingFinding("warning", LocatedError(Kind.BINDING, place, problem, remedy))

@@ -17,10 +17,8 @@ from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding, complete, findings
 from headrace.catalog.checks import (
     function_findings,
-    id_findings,
     label_findings,
     nested_findings,
-    value_findings,
 )
 from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
@@ -287,11 +285,9 @@ _EXPLAIN = "EXPLAIN (COSTS OFF) "
 def query_findings(
     session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
 ) -> list[BindingFinding]:
-    """Return findings that need a query: functions and values of filters, enum labels, ids of documents."""
+    """Return findings that need a query: functions of filters, and enum labels."""
     listed = list(specs)
-    ids = [finding for spec in listed for finding in id_findings(session, spec, catalog)]
-    values = value_findings(session, listed, catalog)
-    return [*function_findings(session, listed), *values, *label_findings(session, listed, catalog), *ids]
+    return [*function_findings(session, listed), *label_findings(session, listed, catalog)]
 
 
 def try_reading(

@@ -30,7 +30,6 @@ from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
 from headrace.state import StateStore
-from headrace.tools.cost_warnings import cost_warnings
 
 Level = Literal["error", "setup", "warning"]
 """`setup`: nothing is wrong, but `headrace setup` must be run before a run can start."""
@@ -156,20 +155,9 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     endpoints = project.resolve()
     report.on_gap = on_gap or project.deployment.source.on_gap
     inspection = _inspect(project, endpoints, report)
-    fits = inspection is not None and _fits(inspection)
     if inspection is not None:
-        _report_database(inspection, report, plans=whole and fits)
-    # The samples keep the database busy for a second, in which the cluster is asked.
-    with ThreadPoolExecutor(1) as beside:
-        costs = None
-        if inspection is not None and fits:
-            costs = beside.submit(cost_warnings, endpoints.database, inspection.project, inspection.catalog)
-        _check_primary(project, endpoints, inspection, report, reseeds=report.on_gap == "reseed")
-    if costs is not None:
-        try:
-            report.problems += [Problem("warning", error) for error in costs.result()]
-        except HeadraceError as error:
-            report.add(error_list(error))
+        _report_database(inspection, report, plans=whole)
+    _check_primary(project, endpoints, inspection, report, reseeds=report.on_gap == "reseed")
     for target in project.secondary.values():
         _check_secondary(project, target, endpoints.of(target.key), report)
 
@@ -186,13 +174,8 @@ def _inspect(project: Project, endpoints: Endpoints, report: CheckReport) -> Ins
     return inspection
 
 
-def _fits(inspection: Inspection) -> bool:
-    """Whether the schemas fit the database."""
-    return not any(finding.level == "error" for finding in inspection.findings)
-
-
 def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:
-    """Report what was found in the database and, with `plans`, what a set-up does there."""
+    """Report what was found in the database; with `plans`, what a set-up does there for schemas that fit."""
     found = (Problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
     # As they stand in the files: who mends them goes from top to bottom.
     report.problems += sorted(found, key=_place)
@@ -200,7 +183,8 @@ def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool
     report.problems += _server_warnings(inspection, runs=report.run is not None)
     report.add(inspection.setup.refused)
     report.add_outstanding(inspection.setup.outstanding)
-    if plans:
+    fits = not any(finding.level == "error" for finding in inspection.findings)
+    if plans and fits:
         report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
         report.steps += inspection.setup.steps
         report.proposed += inspection.setup.proposed

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from headrace.catalog import complete, findings, read_catalog
+from headrace.catalog import findings, read_catalog
 from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding
-from headrace.catalog.checks import function_findings, id_findings, label_findings, value_findings
+from headrace.catalog.checks import function_findings, label_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
 from headrace.model.names import TableName
@@ -24,9 +24,7 @@ from headrace.schema.tree import IndexSpec
 
 DDL = """
 CREATE SCHEMA closed;
-CREATE EXTENSION citext;
 CREATE TYPE mood AS ENUM ('sad', 'ok');
-CREATE DOMAIN slug AS varchar(100);
 CREATE TABLE users (
     id bigint PRIMARY KEY, tags text[], moods mood[], sizes int4range, spans int4range[],
     born date, seen timestamptz, name text, hidden bool, level int
@@ -47,18 +45,6 @@ CREATE TABLE parent (id bigint PRIMARY KEY, name text);
 CREATE TABLE child (more text) INHERITS (parent);
 CREATE VIEW people AS SELECT u.id, u.name, o.code FROM users u JOIN orders o ON o.user_id = u.id;
 CREATE MATERIALIZED VIEW kept AS SELECT id FROM people;
-CREATE TABLE by_text (code text PRIMARY KEY);
-CREATE TABLE by_citext (code citext PRIMARY KEY, CHECK (code <> ''));
-CREATE TABLE by_checked (code text PRIMARY KEY CHECK (octet_length(code) BETWEEN 1 AND 512));
-CREATE TABLE by_slug (code slug PRIMARY KEY CHECK (code <> ''));
-CREATE TABLE states (
-    id bigint PRIMARY KEY, status varchar(8) CHECK (status IN ('active', 'it''s off')),
-    code int CHECK (code IN (1, 2)), total numeric CHECK (total > 0), free text
-);
-CREATE TABLE by_two (a varchar(80), b varchar(20), PRIMARY KEY (a, b));
-CREATE TABLE by_two_short (a varchar(10), b uuid, PRIMARY KEY (a, b));
-CREATE TABLE by_mood (m mood PRIMARY KEY);
-CREATE TABLE by_bytes (b bytea PRIMARY KEY);
 CREATE TABLE closed.secrets (id bigint PRIMARY KEY, user_id bigint);
 CREATE FUNCTION always(text) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true';
 CREATE FUNCTION sometimes(text) RETURNS bool LANGUAGE plpgsql AS 'BEGIN RETURN random() < 0.5; END';
@@ -266,66 +252,6 @@ def test_a_default_that_the_index_would_refuse_is_an_error(
     assert (
         found(tmp_path, session, f"{HEAD}  - {field}\n    default: {1 if 'level' in field else True}\n") == []
     )
-
-
-@pytest.mark.parametrize(
-    ("table", "key", "said"),
-    [
-        ("by_text", "code", "empty or longer than 512 bytes"),
-        ("by_citext", "code", "longer than 512 bytes"),
-        ("by_checked", "code", ""),
-        ("by_slug", "code", ""),
-        ("by_two", "[a, b]", "longer than 512 bytes"),
-        ("by_two_short", "[a, b]", ""),
-        ("by_mood", "m", ""),
-        ("by_bytes", "b", "longer than 512 bytes"),
-        ("users", "id", ""),
-    ],
-)
-def test_a_key_that_may_become_no_id_is_warned_of(
-    tmp_path: Path, session: ReadSession, table: str, key: str, said: str
-) -> None:
-    """Hole 23 of flusso: one id over 512 bytes ends the process. A CHECK on the column is believed."""
-    spec = load(tmp_path, f"version: 1\ntable: {table}\nprimary_key: {key}\nfields: []")
-    warned = id_findings(session, spec, read_catalog(session, spec.tables()))
-    assert [one.level for one in warned] == (["warning"] if said else [])
-    assert all(f"which may be {said}: OpenSearch takes no such id" in str(one.error) for one in warned)
-
-
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("column: status, op: eq, value: activ", "Did you mean 'active'?"),
-        ("column: status, op: in, value: [active, it's on]", 'Did you mean "it\'s off"?'),
-        ("column: status, op: neq, value: gone", "Known here: active, it's off."),
-        ("column: status, op: like, value: act%", ""),
-        ("column: code, op: eq, value: 3", "The CHECK is (code = ANY (ARRAY[1, 2]))."),
-        ("column: total, op: eq, value: -1.5", "The CHECK is (total > (0)::numeric)."),
-        ("column: code, op: eq, value: no number", ""),
-        ("column: free, op: eq, value: activ", ""),
-        ("column: nowhere, op: eq, value: activ", ""),
-    ],
-)
-def test_a_value_that_a_check_excludes_is_warned_of(
-    tmp_path: Path, session: ReadSession, condition: str, said: str
-) -> None:
-    spec = load(tmp_path, f"version: 1\ntable: states\nfields: []\nfilters: [{{{condition}}}]\n")
-    told = value_findings(session, [spec], read_catalog(session, spec.tables()))
-    assert [one.level for one in told] == (["warning"] if said else [])
-    assert all("no row has this value" in str(one.error) and said in one.error.remedy for one in told)
-
-
-def test_the_check_that_a_text_key_is_offered_settles_the_warning(
-    tmp_path: Path, url: str, session: ReadSession
-) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute('CREATE TABLE "Odd" ("Key" text PRIMARY KEY)')
-        spec = load(tmp_path, "version: 1\ntable: '\"Odd\"'\nfields: []")
-        catalog = read_catalog(session, spec.tables())
-        [one] = id_findings(session, complete(spec, catalog), catalog)
-        for statement in one.sql:
-            connection.execute(statement.encode())
-    assert id_findings(session, complete(spec, catalog), catalog) == []
 
 
 @pytest.mark.parametrize(

@@ -233,23 +233,6 @@ def test_what_a_field_costs_the_index_is_a_table_and_data(people: Deployment) ->
     )
 
 
-def test_check_warns_of_very_many_nested_documents_and_not_of_few(people: Deployment) -> None:
-    people.schema = SCHEMA + PETS
-    people.write()
-    with_pets(people, 30)
-    assert "nested" not in typed(people, "check").err
-    with_pets(people, 200)
-    told = typed(people, "check")
-    assert (
-        f"people.schema.yml:7:5: a document of {people.name} has 200 nested documents on average" in told.err
-    )
-    people.more = 'transform = "json:dumps"'
-    people.write()
-    told = typed(people, "check")
-    assert "nested" not in told.err
-    assert "looked at" not in told.err, "check must not call a user's function"
-
-
 def with_pets(people: Deployment, count: int) -> None:
     """Give two people so many pets each."""
     with connect(people.url) as connection:

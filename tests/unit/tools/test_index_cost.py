@@ -10,7 +10,6 @@ import pytest
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import IndexOptions
-from headrace.tools.cost_warnings import warnings_of
 from headrace.tools.index_cost import FieldCost, IndexCost, cost_of
 from headrace.tools.preview import DocumentSample
 
@@ -111,33 +110,3 @@ def test_each_object_of_a_nested_list_is_a_lucene_document(spec: IndexSpec) -> N
 def test_without_documents_everything_is_zero(spec: IndexSpec) -> None:
     cost = measured(spec)
     assert (cost.documents, cost.bytes, cost.lucene_documents, cost.processed) == (0, 0.0, 0.0, 0.0)
-    assert list(warnings_of(spec, cost)) == []
-
-
-def lines(count: int) -> dict[str, object]:
-    return {"id": 1, "name": "a", "lines": [{"count": 1, "parts": []}] * count}
-
-
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        (lines(30), None),
-        (lines(150), "has 150 nested documents on average, 150 of them lines:"),
-        (lines(6000), "has 6,000 nested documents, most of them lines: the cluster refuses"),
-        ({"name": "x" * 500}, None),
-        ({"note": "word " * 1000}, None),
-        ({"name": "x" * 2000}, None),
-        ({"name": ["x" * 200] * 10}, "name is 100% of what a document of orders holds, and is indexed"),
-    ],
-)  # fmt: skip
-def test_only_what_is_clearly_expensive_is_warned_of(
-    spec: IndexSpec, document: dict[str, object], said: str | None
-) -> None:
-    found = [error.full_cause for error in warnings_of(spec, measured(spec, document))]
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
-
-
-def test_a_warning_stands_at_the_line_of_its_field(spec: IndexSpec) -> None:
-    [error] = warnings_of(spec, measured(spec, lines(150)))
-    assert "orders.schema.yml:13:" in str(error)

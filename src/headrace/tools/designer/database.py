@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,17 +13,16 @@ from headrace.catalog.checks import nested_findings
 from headrace.catalog.hints import Hints, read_hints
 from headrace.catalog.suggestion import Suggester
 from headrace.catalog.usage import used_columns
-from headrace.errors import HeadraceError, Kind, LocatedError
+from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.pipeline.inspection import query_findings, try_reading
 from headrace.postgres.connection import connect, place
 from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
-from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import IndexOptions
 from headrace.tools.check import Problem
-from headrace.tools.cost_warnings import warnings_of
 from headrace.tools.index_cost import IndexCost, cost_of
 from headrace.tools.preview import BEGIN, Preview, PreviewedDocument, SampleLimits
 
@@ -31,8 +30,6 @@ _STATEMENT_MILLISECONDS = 5_000
 """Somebody looks at the page: what takes longer is told as too slow."""
 _LOCK_SECONDS = 2.0
 _SAMPLE = SampleLimits(documents=40, bytes=4 << 20, seconds=1.5)
-_LONG_LIST = 100
-"""Rows of one parent from which on a list should have a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,6 @@ class DesignDatabase:
                     self._show(session, spec, catalog, report, id_, another=another)
                     report.problems += self._identity_warnings(spec, catalog)
             report.problems += [Problem(finding.level, finding.error, finding.sql) for finding in found]
-        report.problems += self._list_warnings(declared.fields, report.cost)
         report.problems.sort(key=lambda entry: entry.level != "error")
         return report
 
@@ -168,8 +164,6 @@ class DesignDatabase:
                 raise
             text = f"a document cannot be shown: {error.full_cause}"
             report.problems.append(Problem("error", HeadraceError(error.kind, text, error.remedy)))
-            return
-        report.problems += [Problem("warning", error) for error in warnings_of(spec, report.cost)]
 
     def _identity_warnings(self, spec: IndexSpec, catalog: Catalog) -> Iterator[Problem]:
         """Yield what the log does not carry yet of old rows."""
@@ -185,22 +179,6 @@ class DesignDatabase:
                 remedy = "`headrace setup` shows the SQL, its lock and its cost, and runs it."
                 error = HeadraceError(Kind.REPLICA_IDENTITY, text, remedy)
                 yield Problem("setup", error, identity_statements(change))
-
-    def _list_warnings(self, fields: Iterable[Field], cost: IndexCost | None) -> Iterator[Problem]:
-        """Yield the lists without a limit that are long in some documents, with their measured size."""
-        seen = {} if cost is None else {field.path: field.most_nested for field in cost.fields}
-        hints = Hints() if self.facts is None else self.facts.hints
-        for join, path in _lists(fields, ""):
-            link = join.table if join.through is None else join.through.table
-            column = join.foreign_key[0] if join.through is None else join.through.left_key
-            fanout = hints.fanouts.get((link, column))
-            # Statistics say how many rows one parent has: below another list that is not the length in a
-            # document.
-            most = max(seen.get(path, 0), 0 if fanout is None or "." in path else round(fanout.most))
-            if join.limit is None and most > _LONG_LIST:
-                text = f"{path} has no limit, and about {most:,} rows in some documents"
-                remedy = "Add a `limit` with an `order_by`, or a `count` in its place."
-                yield Problem("warning", LocatedError(Kind.BINDING, join.place, text, remedy))
 
 
 @contextmanager
@@ -219,11 +197,3 @@ def _choose(preview: Preview, id_: str | None, *, another: bool) -> PreviewedDoc
     if id_:
         return preview.document(id_)
     return next(iter(preview.first(1)), None)
-
-
-def _lists(fields: Iterable[Field], above: str) -> Iterator[tuple[JoinField, str]]:
-    for each in fields:
-        if isinstance(each, JoinField | ObjectField):
-            if isinstance(each, JoinField) and each.to_many:
-                yield each, above + each.key
-            yield from _lists(each.fields, f"{above}{each.key}.")
