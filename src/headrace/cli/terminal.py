@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -26,6 +26,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 _GAP = "  "
+_NO_LIMIT = 1_000_000
 # Several threads print, so this is no plain variable.
 _timed = threading.Event()
 
@@ -146,42 +147,22 @@ def sql(statement: str, indent: str = "") -> None:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """Print a table; the columns whose numbers are in `right` are aligned to the right.
 
-    Where a terminal is too narrow, the widest text is wrapped, or each row becomes a block of lines.
-    Elsewhere one row is one line. Nothing is cut.
+    Where a terminal is too narrow, texts are wrapped. Elsewhere one row is one line. Nothing is cut.
     """
-    columns = list(zip(head, *rows, strict=True))
-    widths = [max(map(cell_len, column)) for column in columns]
-    widest = max((number for number in range(len(head)) if number not in right), key=widths.__getitem__)
-    whole = sum(widths) + len(_GAP) * (len(head) - 1)
-    room = out.width - whole + widths[widest]
-    if out.is_terminal and room < max(map(cell_len, " ".join(columns[widest]).split())):
-        _print_blocks(head, rows)
-        return
     grid = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
     for number, name in enumerate(head):
-        grid.add_column(name, justify="right" if number in right else "left", no_wrap=number != widest)
+        grid.add_column(name, justify="right" if number in right else "left", overflow="fold")
     for row in rows:
         grid.add_row(*map(escape, row))
     if out.is_terminal:
         out.print(grid, soft_wrap=False)
         return
     # rich takes what is no terminal to have 80 columns; a program wants each row on one line.
-    grid.width = whole
+    grid.width = Measurement.get(out, out.options.update(max_width=_NO_LIMIT), grid).maximum
     with out.capture() as printed:
         out.print(grid, crop=False, soft_wrap=False)
     for line in printed.get().splitlines():
         out.file.write(f"{line.rstrip()}\n")
-
-
-def _print_blocks(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print each row as a block: its first cell, and below it a line for each other one that is not empty."""
-    for number, row in enumerate(rows):
-        block = Table.grid(padding=(0, len(_GAP)))
-        for name, cell in zip(head[1:], row[1:], strict=True):
-            if cell:
-                block.add_row(f"{_GAP}{name}", escape(cell))
-        out.print("\n" * bool(number) + f"[bold]{escape(row[0])}[/bold]", soft_wrap=False)
-        out.print(block, soft_wrap=False)
 
 
 def agreed(question: str) -> bool:

@@ -36,25 +36,19 @@ class Release:
         name: the name of its folder in the cache, and of its list of jars.
         main: the class that starts it.
         settings: the name of its settings file.
-        modules: classes of modules that must be loaded: the server silently skips one without its jar.
         lists: the folder with its list of jars.
     """
 
     name: str
     main: str
     settings: str
-    modules: frozenset[str]
     lists: Path = Path(__file__).parent
 
-
-MODULES = ("CommonAnalysis", "MapperExtras", "Painless", "ParentJoin", "Percolator", "Reindex")
-"""The names of modules, without the ending that a version gives their classes."""
 
 OPENSEARCH_3 = Release(
     "opensearch-3.8.0.0",
     "org.codelibs.opensearch.runner.OpenSearchRunner",
     "opensearch.yml",
-    frozenset(f"{module}ModulePlugin" for module in MODULES),
 )
 
 _ROOM = 300 * 1024 * 1024  # Ivy's cache and the final folder exist side by side for a moment

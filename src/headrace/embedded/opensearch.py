@@ -110,14 +110,6 @@ class EmbeddedOpenSearch(EmbeddedServer):
             moved = self._moved(port)
             self.kill()
             raise self._start_error(port, moved=moved)
-        missing = self._release.modules - self._modules()
-        if missing:
-            self.kill()
-            raise HeadraceError(
-                Kind.DEPENDENCY,
-                f"the embedded OpenSearch lacks its modules {', '.join(sorted(missing))}",
-                f"Remove {self._jars}; it is fetched again.",
-            )
 
     def _command(self, port: int) -> list[str]:
         return [
@@ -162,13 +154,6 @@ class EmbeddedOpenSearch(EmbeddedServer):
         health = self._get("/_cluster/health")
         whole = health.get("cluster_name") == self._cluster and health.get("number_of_nodes") == self._nodes
         return whole and health.get("status") in ("green", "yellow")
-
-    def _modules(self) -> set[str]:
-        nodes = self._get("/_nodes/plugins").get("nodes", {})
-        entries = (
-            entry for node in nodes.values() for kind in ("plugins", "modules") for entry in node[kind]
-        )
-        return {entry["classname"].rpartition(".")[2] for entry in entries}
 
     def _get(self, path: str) -> dict[str, Any]:
         try:

@@ -71,7 +71,7 @@ def remove_item(text: str, at: FieldPath, word: str, number: int) -> str:
         return _remove_word(file, owner, word)
     item = items.value[number]
     if items.flow_style:
-        return file.cut_between_commas(items.value, number)
+        raise _by_hand(items, f"{word!r} is written on one line")
     if len(items.value) > 1:
         return file.cut_lines(item.start_mark.index, file.end(item))
     colon = text.index(":", file.end(key)) + 1
@@ -186,15 +186,6 @@ class _File:
             head = head[:-1]  # of two empty lines around what was cut out one is enough
         return head + tail
 
-    def cut_between_commas(self, nodes: Sequence[Node], number: int) -> str:
-        """Return the text without one of the nodes in braces or brackets."""
-        if number + 1 < len(nodes):
-            return (
-                self.text[: nodes[number].start_mark.index] + self.text[nodes[number + 1].start_mark.index :]
-            )
-        begin = self.end(nodes[number - 1]) if number else nodes[number].start_mark.index
-        return self.text[:begin] + self.text[self.end(nodes[number]) :]
-
 
 def _value(owner: MappingNode, word: str) -> tuple[Node, Any] | None:
     return next(((key, value) for key, value in owner.value if key.value == word), None)
@@ -210,10 +201,7 @@ def _insert_word(file: _File, at: FieldPath, word: str, lines: Sequence[str]) ->
     """Add a key: before `fields`, which is long, or at the end."""
     owner = file.find(at)
     if owner.flow_style:
-        if len(lines) > 1:
-            raise _by_hand(owner, f"the field that gets {word!r} is written on one line")
-        end = file.end(owner.value[-1][1])
-        return f"{file.text[:end]}, {lines[0]}{file.text[end:]}"
+        raise _by_hand(owner, f"the field that gets {word!r} is written on one line")
     words = [key.value for key, _ in owner.value]
     place = words.index("fields") if "fields" in words[1:] else len(words)
     key, value = owner.value[place - 1]
@@ -223,15 +211,10 @@ def _insert_word(file: _File, at: FieldPath, word: str, lines: Sequence[str]) ->
 
 
 def _remove_word(file: _File, owner: MappingNode, word: str) -> str:
-    number = [key.value for key, _ in owner.value].index(word)
-    key, value = owner.value[number]
-    end = max(file.end(key), file.end(value))
-    if not owner.flow_style:
-        return file.cut_lines(key.start_mark.index, end)
-    if number + 1 < len(owner.value):
-        return file.text[: key.start_mark.index] + file.text[owner.value[number + 1][0].start_mark.index :]
-    begin = file.end(owner.value[number - 1][1])
-    return file.text[:begin] + file.text[end:]
+    if owner.flow_style:
+        raise _by_hand(owner, f"the field that loses {word!r} is written on one line")
+    key, value = next(pair for pair in owner.value if pair[0].value == word)
+    return file.cut_lines(key.start_mark.index, max(file.end(key), file.end(value)))
 
 
 def _by_hand(node: Node, why: str) -> HeadraceError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.embedded.jars import MODULES, OPENSEARCH_3, Release
+from headrace.embedded.jars import OPENSEARCH_3, Release
 
 _LISTS = Path(__file__).parent
 
@@ -12,13 +12,11 @@ OPENSEARCH_2 = Release(
     "opensearch-2.19.1.0",
     OPENSEARCH_3.main,
     OPENSEARCH_3.settings,
-    frozenset(f"{module}Plugin" for module in MODULES),
     _LISTS,
 )
 ELASTICSEARCH_7 = Release(
     "elasticsearch-7.10.2.0",
     "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner",
     "elasticsearch.yml",
-    OPENSEARCH_2.modules,
     _LISTS,
 )

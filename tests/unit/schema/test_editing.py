@@ -90,10 +90,7 @@ def test_words_are_set_replaced_and_removed() -> None:
         "+     limit: 5",
     ]
     assert set_word(limited, ["orders"], "limit", None) == TEXT
-    assert "- {boolean: active, required: true, default: false}" in set_word(
-        TEXT, ["active"], "default", "false"
-    )
-    assert "- {boolean: active}" in set_word(TEXT, ["active"], "required", None)
+    assert "- {boolean: active, required: false}" in set_word(TEXT, ["active"], "required", "false")
     assert "table:   people   # not people" in set_word(TEXT, (), "table", "people")
 
 
@@ -111,15 +108,16 @@ def test_filters_come_and_go() -> None:
     assert remove_item(first, ["orders"], "filters", 0) == TEXT
 
 
-def test_items_in_brackets_are_removed_with_their_comma() -> None:
-    text = TEXT.replace(
-        "fields:\n      - long: id\n", "fields: [{long: id}, {decimal: total}, {text: note}]\n"
-    )
-    for number, left in enumerate(("[{decimal: total}, {text: note}]", "[{long: id}, {text: note}]")):
-        assert left in remove_item(text, ["orders"], "fields", number)
-    assert "[{long: id}, {decimal: total}]" in remove_field(text, ["orders", "note"])
-    with pytest.raises(HeadraceError, match="written on one line"):
-        add_item(text, ["orders"], "fields", ["- text: more"])
+def test_what_is_written_on_one_line_is_left_to_its_author() -> None:
+    text = TEXT.replace("fields:\n      - long: id\n", "fields: [{long: id}, {decimal: total}]\n")
+    for edit in (
+        lambda: remove_field(text, ["orders", "id"]),
+        lambda: add_item(text, ["orders"], "fields", ["- text: more"]),
+        lambda: set_word(text, ["orders", "id"], "required", "true"),
+        lambda: set_word(text, ["active"], "required", None),
+    ):
+        with pytest.raises(HeadraceError, match="written on one line"):
+            edit()
 
 
 def test_a_file_without_an_end_of_line_and_a_text_over_several_lines() -> None:
