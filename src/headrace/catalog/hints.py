@@ -23,14 +23,6 @@ LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND 
 WHERE d.classoid = 'pg_class'::regclass AND d.objoid = ANY ($1::text[]::oid[])
 """
 
-# PostgreSQL keeps `status IN ('new', …)` as `status = ANY (ARRAY['new'::text, …])`.
-_LISTED = """
-SELECT k.conrelid::bigint, a.attname::text
-FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND k.conkey = ARRAY[a.attnum]
-WHERE k.contype = 'c' AND k.convalidated AND k.conrelid = ANY ($1::text[]::oid[])
-  AND pg_get_expr(k.conbin, k.conrelid) LIKE '%= ANY (%ARRAY[%'
-"""
-
 # Statements that read no row would tell it too, one for each column of each table.
 _HIDDEN = """
 SELECT c.oid::bigint, a.attname::text
@@ -48,14 +40,12 @@ class Hints:
     Attributes:
         comments: the comment on a table or column.
         labels: the labels of each enum type in their order, by `Column.base_type`.
-        listed: the columns for which a CHECK lists the values.
         hidden: the columns that this role may not read, by table.
         fanouts: how many rows refer to one row, by what refers; only where statistics exist.
     """
 
     comments: Mapping[ColumnName, str] = field(default_factory=dict)
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    listed: frozenset[ColumnName] = frozenset()
     hidden: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     fanouts: Mapping[Link, Fanout] = field(default_factory=dict)
 
@@ -65,7 +55,7 @@ class Hints:
 
 
 def read_hints(session: ReadSession, catalog: Catalog) -> Hints:
-    """Read the hints for the tables of a catalog, in five set-based queries.
+    """Read the hints for the tables of a catalog, in four set-based queries.
 
     Raises:
         HeadraceError: CONNECTION or DATABASE.
@@ -81,7 +71,6 @@ def read_hints(session: ReadSession, catalog: Catalog) -> Hints:
     return Hints(
         comments={(names[oid], column): text for oid, column, text in session.query(_COMMENTS, oids)},
         labels=read_labels(session, enums),
-        listed=frozenset((names[oid], column) for oid, column in session.query(_LISTED, oids)),
         hidden={name: frozenset(columns) for name, columns in hidden.items()},
         fanouts=read_fanouts(session, links),
     )

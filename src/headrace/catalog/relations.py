@@ -117,23 +117,6 @@ def _base(column: str) -> str:
     return column.removesuffix("_id").removesuffix("Id") or column
 
 
-def is_part(relation: TableRelation, target: Table) -> bool:
-    """Return whether the related rows are parts of this one, like an order's lines: their key has its key.
-
-    Rows that only associate this one with another, and say of which kind that is, are no parts of either.
-    """
-    in_key = set(relation.columns) < set(target.primary_key)
-    return relation.kind == "has_many" and in_key and not _is_association(target)
-
-
-def _is_association(table: Table) -> bool:
-    """Return whether the key has two foreign keys, and all else are words, marks and moments of the link."""
-    keys = [key for key in table.foreign_keys if set(key.columns) <= set(table.primary_key)]
-    linked = {name for key in table.foreign_keys for name in key.columns}
-    rest = [column for column in table.columns if column.name not in linked]
-    return len(keys) >= _SIDES and all(column.category in "SEB" or _is_bookkeeping(column) for column in rest)
-
-
 def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:
     target = catalog.tables.get(key.target)
     if target is None or not target.primary_key or set(key.target_columns) != set(target.primary_key):

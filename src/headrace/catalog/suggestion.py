@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
-from headrace.catalog.relations import TableRelation, find_obstacles, find_relations, is_part
+from headrace.catalog.relations import TableRelation, find_obstacles, find_relations
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.config.suggestion import suggest_index_name
@@ -42,8 +42,6 @@ _DELETED = frozenset(
 _SECRET = re.compile(
     r"passwo?r?d|passphrase|secret|api_?key|(access|auth|refresh|reset)_?token|otp_seed", re.IGNORECASE
 )
-_LABELS = tuple("name title label display_name full_name username email code sku slug key".split())
-"""Names of columns by which people know a row, the best first."""
 _CODES = frozenset(
     "email code status state type kind category channel country currency locale language sku slug zip "
     "postcode phone url".split()
@@ -142,23 +140,20 @@ class Suggester:
         tags = fitting_tags(column)
         if tags[0] != "keyword":
             return tags[0]
-        if column.category == "E" or (table.name, column.name) in self.hints.listed:
+        if column.category == "E":
             return "enum"
         keys: Iterable[UniqueKey | ForeignKey] = (*table.unique_keys, *table.foreign_keys)
         exact = {name for key in keys for name in key.columns}
         is_code = column.name in exact or column.name.lower().rpartition("_")[2] in _CODES
         return "text" if column.base_type == "text" and not is_code else "keyword"
 
-    def join(
-        self, table: Table, relation: TableRelation, taken: set[str], fields: Iterable[str] | None = None
-    ) -> list[str]:
-        """Return a join.
+    def join(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
+        """Return a join with the columns of its rows, without those that lead back.
 
         Args:
             table: the table whose rows lead to others.
             relation: the way.
             taken: document keys that are in use; the new one is added.
-            fields: what is taken of each row; None: its own columns, without those that lead back.
         """
         target = self.catalog[relation.target]
         lines = [
@@ -182,7 +177,7 @@ class Suggester:
         if relation.to_many:
             lines += indented(self._order(target))
         back = relation.columns if relation.kind in {"has_one", "has_many"} else ()
-        own = list(self.columns(target, set(), without=back) if fields is None else fields)
+        own = list(self.columns(target, set(), without=back))
         if not any(line.startswith("- ") for line in own):
             return [*lines, *indented(own), "  fields: []"]
         return [*lines, "  fields:", *indented(own, 4)]
@@ -264,7 +259,7 @@ class Suggester:
         return table
 
     def _join_at_root(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
-        """Return a join of the root's, with what belongs to its rows; or what stands in its place."""
+        """Return a join of the root's, or what stands in its place."""
         target, name = self.catalog[relation.target], write_comment(str(relation.target))
         if not self._is_readable(target):
             return [f"# {name}: this role may not read it"]
@@ -274,43 +269,7 @@ class Suggester:
                 f"# about {fanout.most:,.0f} rows of {name} may belong to one: counted, not listed",
                 *self.aggregate(table, relation, "count", None, taken),
             ]
-        back = relation.columns if relation.kind in {"has_one", "has_many"} else ()
-        keys: set[str] = set()
-        fields = list(self.columns(target, keys, without=back))
-        for below in find_relations(self.catalog, target):
-            fields += self._join_below(table, target, relation, below, keys)
-        return [f"# {_describe(relation, name)}", *self.join(table, relation, taken, fields)]
-
-    def _join_below(
-        self, root: Table, table: Table, above: TableRelation, relation: TableRelation, taken: set[str]
-    ) -> list[str]:
-        """Return a join two steps from the root: the name of a referred row, or the parts of a row."""
-        if relation.target in {root.name, table.name} or relation.columns == above.columns:
-            return []
-        target = self.catalog[relation.target]
-        if relation.kind == "belongs_to":
-            label = self.label(target)
-            if label is not None:
-                return self.join(table, relation, taken, self.column(target, label, set()))
-        if is_part(relation, target) and self._is_readable(target):
-            return self.join(table, relation, taken)
-        return []
-
-    def label(self, table: Table) -> Column | None:
-        """Return the column by which people know a row; None where no column is text."""
-        texts = {column.name.lower(): column for column in table.columns if self._is_label(table, column)}
-        unique = {key.columns[0] for key in table.unique_keys if len(key.columns) == 1}
-        best_first = (
-            *(texts[name] for name in _LABELS if name in texts),
-            *(column for name, column in texts.items() if name.endswith(("_name", "_title"))),
-            *(column for column in texts.values() if column.name in unique),
-            *texts.values(),
-        )
-        return next(iter(best_first), None)
-
-    def _is_label(self, table: Table, column: Column) -> bool:
-        is_text = column.category == "S" and column.name not in table.primary_key
-        return is_text and self.why_not(table, column) is None and not _SECRET.search(column.name)
+        return [f"# {_describe(relation, name)}", *self.join(table, relation, taken)]
 
     def _is_readable(self, table: Table) -> bool:
         wanted = (*table.primary_key, *(name for key in table.foreign_keys for name in key.columns))
