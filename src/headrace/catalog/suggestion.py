@@ -79,7 +79,7 @@ class Suggester:
             *self._description(root, ""),
         ]
         deleted = deletion_column(table)
-        if deleted is not None and self.hints.may_read(root, deleted.name):
+        if deleted is not None:
             head += ["soft_delete:", f"  column: {write_name(deleted.name)}"]
         keys: set[str] = set()
         lines = [*head, "", "fields:", *indented(self.columns(table, keys))]
@@ -101,18 +101,12 @@ class Suggester:
         for column in table.columns:
             if column.name in without or column == deleted:
                 continue
-            if (reason := self.why_not(table, column)) is not None:
+            if (reason := why_not(column)) is not None:
                 yield f"# {write_comment(column.name)} ({write_comment(column.type)}): {reason}"
             elif _SECRET.search(column.name):
                 yield f"# {write_comment(column.name)}: looks like a secret"
             else:
                 yield from self.column(table, column, taken)
-
-    def why_not(self, table: Table, column: Column) -> str | None:
-        """Return why a column cannot be a field; None where it can."""
-        if not self.hints.may_read(table.name, column.name):
-            return "this role may not read it"
-        return None if fitting_tags(column) else "no field type reads it"
 
     def column(self, table: Table, column: Column, taken: set[str]) -> list[str]:
         """Return the field of one column, whose type some field type reads."""
@@ -173,9 +167,9 @@ class Suggester:
         else:
             word = "column" if relation.kind == "belongs_to" else "foreign_key"
             lines.append(f"  {word}: {write_names(relation.columns)}")
-        lines += indented(deletion_filters(target, self.hints))
+        lines += indented(deletion_filters(target))
         if relation.to_many:
-            lines += indented(self._order(target))
+            lines += indented(_order(target))
         back = relation.columns if relation.kind in {"has_one", "has_many"} else ()
         own = list(self.columns(target, set(), without=back))
         if not any(line.startswith("- ") for line in own):
@@ -223,14 +217,7 @@ class Suggester:
                 lines.append(f"  primary_key: {write_names(target.primary_key)}")
         else:
             lines.append(f"  foreign_key: {write_names(relation.columns)}")
-        return lines + indented(deletion_filters(target, self.hints))
-
-    def _order(self, table: Table) -> list[str]:
-        for column in table.columns:
-            is_position = column.category == "N" and column.name.lower() in _POSITIONS
-            if is_position and self.hints.may_read(table.name, column.name):
-                return [f"order_by: [{{column: {write_name(column.name)}}}]"]
-        return []
+        return lines + indented(deletion_filters(target))
 
     def _value_type(self, target: Table, op: str, column: Column) -> str:
         wanted = ["decimal"] if op == "sum" and column.base_type == "numeric" else []
@@ -260,9 +247,7 @@ class Suggester:
 
     def _join_at_root(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
         """Return a join of the root's, or what stands in its place."""
-        target, name = self.catalog[relation.target], write_comment(str(relation.target))
-        if not self._is_readable(target):
-            return [f"# {name}: this role may not read it"]
+        name = write_comment(str(relation.target))
         fanout = self.hints.fanouts.get(relation.link) if relation.to_many else None
         if fanout is not None and fanout.most > MANY_ROWS:
             return [
@@ -270,10 +255,6 @@ class Suggester:
                 *self.aggregate(table, relation, "count", None, taken),
             ]
         return [f"# {_describe(relation, name)}", *self.join(table, relation, taken)]
-
-    def _is_readable(self, table: Table) -> bool:
-        wanted = (*table.primary_key, *(name for key in table.foreign_keys for name in key.columns))
-        return all(self.hints.may_read(table.name, name) for name in wanted)
 
     def _target(self, parent: Table, table: Table, *, with_key: bool = True) -> list[str]:
         key = [f"primary_key: {write_names(table.primary_key)}"] if with_key else []
@@ -308,6 +289,11 @@ def suggest_file(root: TableName) -> str:
     return f"{root.name if is_plain else suggest_name(root)}.schema.yml"
 
 
+def why_not(column: Column) -> str | None:
+    """Return why a column cannot be a field; None where it can."""
+    return None if fitting_tags(column) else "no field type reads it"
+
+
 def deletion_column(table: Table) -> Column | None:
     """Return the column that marks a row as deleted: a boolean, or a moment that is mostly NULL."""
     for column in table.columns:
@@ -317,10 +303,10 @@ def deletion_column(table: Table) -> Column | None:
     return None
 
 
-def deletion_filters(table: Table, hints: Hints) -> list[str]:
+def deletion_filters(table: Table) -> list[str]:
     """Return filters that leave out rows of a related table that are marked as deleted."""
     column = deletion_column(table)
-    if column is None or not hints.may_read(table.name, column.name):
+    if column is None:
         return []
     name = write_name(column.name)
     if column.base_type != "bool":
@@ -328,6 +314,13 @@ def deletion_filters(table: Table, hints: Hints) -> list[str]:
     if column.not_null:
         return ["filters:", f"  - {{column: {name}, op: eq, value: false}}"]
     return ["filters:", f"  - {{raw: {write_text(f'{name_text(column.name)} IS NOT TRUE')}}}"]
+
+
+def _order(table: Table) -> list[str]:
+    for column in table.columns:
+        if column.category == "N" and column.name.lower() in _POSITIONS:
+            return [f"order_by: [{{column: {write_name(column.name)}}}]"]
+    return []
 
 
 def _describe(relation: TableRelation, name: str) -> str:

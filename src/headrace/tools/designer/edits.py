@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field as Limited
 
 from headrace.catalog.relations import TableRelation, find_relations
+from headrace.catalog.suggestion import why_not
 from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.bodies import NoOptions
@@ -102,7 +103,7 @@ def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: S
                 text = remove_field(text, path)
         return text
     # The page does not offer such a column, but its tables may be older than the database.
-    if (reason := facts.suggester.why_not(table, column)) is not None:
+    if (reason := why_not(column)) is not None:
         raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
     return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(fields)))
 

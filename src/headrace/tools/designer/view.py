@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from headrace.catalog.relations import TableRelation, find_relations
+from headrace.catalog.suggestion import why_not
 from headrace.catalog.table import Column, Table
 from headrace.model.names import TableName
 from headrace.schema.tree import (
@@ -34,7 +35,6 @@ def describe_tables(facts: DatabaseFacts) -> list[Json]:
             "rows": table.row_estimate,
             "columns": len(table.columns),
             "has_key": bool(table.primary_key),
-            "readable": is_readable(facts, table),
             "comment": facts.hints.comments.get((name, ""), ""),
             "points": [
                 [", ".join(key.columns), str(key.target)]
@@ -44,11 +44,6 @@ def describe_tables(facts: DatabaseFacts) -> list[Json]:
         }
         for name, table in sorted(facts.catalog.tables.items(), key=lambda pair: str(pair[0]))
     ]
-
-
-def is_readable(facts: DatabaseFacts, table: Table) -> bool:
-    """Return whether the role may read any column of a table."""
-    return any(facts.hints.may_read(table.name, column.name) for column in table.columns)
 
 
 def describe_schema(spec: IndexSpec, facts: DatabaseFacts) -> Json:
@@ -137,7 +132,7 @@ def _column(
         "ordered": column.category in {"N", "D", "S", "E"},
         "comment": facts.hints.comments.get((table.name, column.name), ""),
         "at": taken,
-        "why_not": facts.suggester.why_not(table, column),
+        "why_not": why_not(column),
     }
 
 
@@ -154,7 +149,6 @@ def _relation(
         "via": ", ".join(relation.columns) if relation.through is None else str(relation.through.table),
         "name": relation.name,
         "at": taken,
-        "readable": is_readable(facts, target),
         "most": None if fanout is None else round(fanout.most),
         "numbers": _names_of(target, "N"),
         "ordered": _names_of(target, "ND"),

@@ -248,11 +248,11 @@ const showTables = () => {
     : `${words ? `${found.length.toLocaleString("en")} of ` : ""}${quantity(database.tables.length, "table")}. Each row of the one that you choose becomes a document.${found.length > MOST_LISTED ? ` The first ${MOST_LISTED} are listed: type to find others.` : ""}`;
   byId("tables").replaceChildren(...listed.map((table) => element("li", {}, element("button", {
     type: "button",
-    disabled: !table.has_key || !table.readable,
+    disabled: !table.has_key,
     title: table.comment,
     onclick: () => open("start", { table: table.table }),
   }, element("bdi", {}, table.table), element("span", { className: "quiet" },
-    !table.readable ? "may not be read" : table.has_key ? quantity(table.rows, "row") : "no primary key")))));
+    table.has_key ? quantity(table.rows, "row") : "no primary key")))));
 };
 
 const showOutline = () => {
@@ -278,7 +278,7 @@ const tick = (label, type, at, why, change, title = "") => {
 };
 
 const aggregates = (node, relation) => {
-  if (relation.kind === "belongs_to" || !relation.readable) return null;
+  if (relation.kind === "belongs_to") return null;
   const options = [["", "+ figure"], ["count", "count"], ["ids", "ids"],
     ...relation.numbers.flatMap((column) => [[`sum ${column}`, `sum ${column}`], [`avg ${column}`, `avg ${column}`]]),
     ...relation.ordered.flatMap((column) => [[`min ${column}`, `min ${column}`], [`max ${column}`, `max ${column}`]])];
@@ -295,7 +295,7 @@ const aggregates = (node, relation) => {
 const relationLine = (node, relation) => {
   const most = relation.most === null ? "" : `, up to ${relation.most.toLocaleString("en")}`;
   const line = tick(relation.name, `${KINDS[relation.kind]}${most}`, relation.at,
-    relation.readable ? null : "this role may not read it",
+    null,
     { op: "relation", at: node.at, relation: relation.id }, `${relation.table} by ${relation.via}`);
   const figure = aggregates(node, relation);
   if (figure) line.append(figure);
@@ -385,12 +385,12 @@ const picture = new Picture(byId("picture"), (name) => {
   }
   if (tree === null) {
     const table = database.tables.find((each) => each.table === name);
-    if (table.has_key && table.readable) open("start", { table: name });
+    if (table.has_key) open("start", { table: name });
     return;
   }
   const from = [nodeAt(selected), ...all].filter(Boolean);
   for (const node of from) {
-    const relation = node.relations.find((each) => each.table === name && each.at === null && each.readable);
+    const relation = node.relations.find((each) => each.table === name && each.at === null);
     if (relation) { selected = node.at; edit({ op: "relation", at: node.at, relation: relation.id }); return; }
   }
   byId("legend").textContent = `${name.replace(/\s+/g, " ")} is not linked to what is chosen, or may not be read.`;
@@ -405,7 +405,7 @@ const showPicture = () => {
     const through = node.relations.find((relation) => relation.at && same(relation.at, join.at) && relation.kind === "many_to_many");
     if (through) { used.add(`${node.table}|${through.via}`); used.add(`${through.via}|${join.table}`); }
   }
-  const can = new Set((nodeAt(selected)?.relations ?? []).filter((relation) => relation.readable).map((relation) => relation.table));
+  const can = new Set((nodeAt(selected)?.relations ?? []).map((relation) => relation.table));
   const left = picture.draw({ tables: database.tables, root: tree?.table, taken, selected: nodeAt(selected)?.table, used, can });
   byId("legend").textContent = (tree === null ? "Click a table to make documents of its rows." : "Click a table to add its rows, or to choose among its columns.")
     + (left > 0 ? ` ${quantity(left, "more table")} ${left === 1 ? "is" : "are"} not drawn.` : "");

@@ -159,8 +159,7 @@ export class Picture {
     if (taken.has(table.table)) classes.push("taken");
     if (table.table === selected) classes.push("selected");
     if (can.has(table.table)) classes.push("can");
-    if (!table.readable) classes.push("hidden");
-    const facts = table.readable ? `${quantity(table.rows, "row")} · ${quantity(table.columns, "column")}` : "may not be read";
+    const facts = `${quantity(table.rows, "row")} · ${quantity(table.columns, "column")}`;
     const box = svgElement("g", { class: classes.join(" "), tabindex: "0", role: "button", "data-table": table.table },
       svgElement("rect", { x, y: y - HEIGHT / 2, width: WIDTH, height: HEIGHT, rx: 8 }),
       svgElement("text", { x: x + 12, y: y - 3 }, `${taken.has(table.table) ? "✓ " : ""}${shortened(table.table)}`),
