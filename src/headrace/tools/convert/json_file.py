@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import json
-import re
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from headrace.config.problems import KeyPath
 from headrace.config.text_files import read_text
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
-
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s"\[\]{}:,]+')
 
 
 def read_json(file: Path, what: str) -> tuple[Any, dict[KeyPath, int]]:
@@ -39,26 +37,20 @@ def read_json(file: Path, what: str) -> tuple[Any, dict[KeyPath, int]]:
 
 
 def _find_lines(text: str) -> dict[KeyPath, int]:
-    """Return the line of each value of a text that is known to be JSON."""
-    ends = [match.start() for match in re.finditer("\n", text)]
-    # Between valid values commas and colons say nothing.
-    tokens = (
-        (match[0], bisect_right(ends, match.start()) + 1)
-        for match in _TOKEN.finditer(text)
-        if match[0] not in ",:"
-    )
+    """Return the line of each value of a JSON text; nothing of a text with characters that YAML lacks."""
     lines: dict[KeyPath, int] = {}
 
-    def note(path: KeyPath, part: str, line: int) -> None:
-        """Note the line of a value that begins with `part`, and of what is in it."""
-        lines[path] = line
-        if part == "{":
-            while (key := next(tokens))[0] != "}":
-                note((*path, json.loads(key[0])), *next(tokens))
-        elif part == "[":
-            numbers = itertools.count()
-            while (item := next(tokens))[0] != "]":
-                note((*path, next(numbers)), *item)
+    def note(path: KeyPath, node: yaml.Node | None) -> None:
+        assert node is not None, "JSON has a value"
+        lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                note((*path, key.value), value)
+        elif isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                note((*path, number), item)
 
-    note((), *next(tokens))
+    # JSON is YAML, except for tabs between its tokens.
+    with contextlib.suppress(yaml.YAMLError):
+        note((), yaml.compose(text.replace("\t", " "), yaml.BaseLoader))
     return lines

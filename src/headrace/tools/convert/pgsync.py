@@ -168,11 +168,11 @@ def _index_files(
         notes.left(
             (*at, "plugins"),
             f"plugins are your own Python code: {', '.join(index.plugins)}",
-            f"Fill in their functions in {module_name(name)}.py, and name the fields that they add in "
-            f"{name}.mappings.json.",
+            "Write what they do into the index's transform, see docs/guides/configuration.md#transforms, and "
+            f"name the fields that they add in {name}.mappings.json.",
         )
-    if converted.steps or index.plugins:
-        found[f"{module_name(name)}.py"] = module_text(name, converted.steps, index.plugins)
+    if converted.steps:
+        found[f"{module_name(name)}.py"] = module_text(name, converted.steps)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,33 +32,17 @@ def module_name(index: str) -> str:
 
 
 def function_name(index: str) -> str:
-    """Return the name of the module's transform."""
-    return _unused_name(index, dir(transforms))
-
-
-def _unused_name(like: str, taken: Collection[str]) -> str:
-    """Return a name of Python like `like`, which is neither a keyword nor taken."""
-    name = _NOT_IN_NAMES.sub("_", like).lower()
+    """Return the name of the module's transform: neither a keyword nor one that the module imports."""
+    name = _NOT_IN_NAMES.sub("_", index).lower()
     name = name if name.isidentifier() else f"_{name}"
-    while keyword.iskeyword(name) or name in taken:
+    while keyword.iskeyword(name) or name in dir(transforms):
         name += "_"
     return name
 
 
-def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str]) -> str:
-    """Return the module's text.
-
-    Args:
-        index: the index's name.
-        steps: in the order in which they are taken.
-        plugins: the names of PGSync's plugins; each becomes a function that is to be filled in.
-    """
-    used = sorted({"each_document", *(step.function for step in steps), *(["rows"] if steps else [])})
-    name = function_name(index)
-    functions: dict[str, str] = {}
-    for plugin in dict.fromkeys(plugins):
-        # Two plugins may differ only in signs that no name of Python has.
-        functions[plugin] = _unused_name(f"plugin_{plugin}", {name, *functions.values()})
+def module_text(index: str, steps: Sequence[DocumentStep]) -> str:
+    """Return the module's text, for an index's steps in the order in which they are taken."""
+    used = sorted({"each_document", "rows", *(step.function for step in steps)})
     lines = [
         f'"""Finishes the documents of {index}: what its PGSync schema says beyond tables and columns.',
         "",
@@ -70,13 +54,10 @@ def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str
         "",
         "",
         "@each_document",
-        f"def {name}(document, document_id):",
+        f"def {function_name(index)}(document, document_id):",
         *_calls(steps),
-        *_plugin_calls([functions[plugin] for plugin in plugins]),
         "    return document",
     ]
-    for plugin, function in functions.items():
-        lines += ["", "", *_stub(plugin, function)]
     return "\n".join(lines) + "\n"
 
 
@@ -89,22 +70,3 @@ def _calls(steps: Sequence[DocumentStep]) -> list[str]:
             lines.append(f"    for row in rows({', '.join(['document', *map(repr, path)])}):")
         lines.append(f"        {step.function}({', '.join(['row', *map(repr, step.arguments)])})")
     return lines
-
-
-def _plugin_calls(functions: Sequence[str]) -> list[str]:
-    if not functions:
-        return []
-    return [
-        f"    for plugin in ({', '.join(functions)},):",
-        "        document = plugin(document, document_id)",
-        "        if not document:",
-        "            return None  # no document",
-    ]
-
-
-def _stub(plugin: str, function: str) -> list[str]:
-    return [
-        f"def {function}(document, document_id):",
-        f"    # Do what `transform(doc, _id=…, _index=…)` of PGSync's plugin {plugin!r} did.",
-        "    return document  # to be filled in",
-    ]
