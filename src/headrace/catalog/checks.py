@@ -17,7 +17,15 @@ from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.schema.raw import RAW_REMEDY, called_functions
-from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField
+from headrace.schema.tree import (
+    ColumnField,
+    Field,
+    Filter,
+    IndexSpec,
+    JoinField,
+    ObjectField,
+    related_fields,
+)
 
 _OWN_SCHEMA = "pg_catalog"
 """The schema in which a reading session looks up names without a schema."""
@@ -200,7 +208,9 @@ def nested_findings(
         HeadraceError: CONNECTION, DATABASE.
     """
     known = [spec for spec in specs if spec.table in catalog]
-    fanouts = read_fanouts(session, {link for spec in known for link in _links(spec.fields)})
+    related = (field for spec in known for field in related_fields(spec.fields))
+    lists = (field for field in related if isinstance(field, JoinField) and field.to_many)
+    fanouts = read_fanouts(session, set(map(_link, lists)))
     findings = []
     for spec in known:
         counted = list(_count_rows(spec.fields, 1, fanouts, top=True))
@@ -232,14 +242,6 @@ def _link(join: JoinField) -> Link:
     if join.through is not None:
         return join.through.table, join.through.left_key
     return join.table, join.foreign_key[0]
-
-
-def _links(fields: Iterable[Field]) -> Iterator[Link]:
-    for field in fields:
-        if isinstance(field, JoinField | ObjectField):
-            yield from _links(field.fields)
-        if isinstance(field, JoinField) and field.to_many:
-            yield _link(field)
 
 
 def _count_rows(

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.table import Column, Table, UniqueKey
-from headrace.model.units import quantity
+from headrace.model.units import quantity, size
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 
 _PAGE_BYTES = 8192
-_STEP = 1000
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 """Relations without changes in the log, by pg_class.relkind."""
 
@@ -121,7 +120,4 @@ def _size(table: Table) -> str:
     """Describe how large a table was when it was last analysed."""
     if not table.row_estimate and not table.page_estimate:
         return "its size is not known: it was never analysed"
-    size, units = table.page_estimate * _PAGE_BYTES / _STEP, ["kB", "MB", "GB", "TB"]
-    while size >= _STEP and len(units) > 1:
-        size, units = size / _STEP, units[1:]
-    return f"about {quantity(table.row_estimate, 'row')}, {size:.0f} {units[0]}"
+    return f"about {quantity(table.row_estimate, 'row')}, {size(table.page_estimate * _PAGE_BYTES)}"

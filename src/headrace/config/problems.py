@@ -27,7 +27,7 @@ KeyPath = tuple[str | int, ...]
 """A key of the file: the names of the tables around it, the number in a list, its own name."""
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?")
-_KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=(.*)""")
+_KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=.*""")
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
 _ELEMENTS: Mapping[KeyPath, type[BaseModel]] = {
     ("index",): IndexEntry,
@@ -43,7 +43,6 @@ _FLUSSO: Mapping[KeyPath, str] = {
     ("sinks", "backfill"): "Remove it: a sink is filled once, not at each start.",
 }
 """Keys of flusso's files that mean something else here, each with its remedy."""
-_TRIPLE = re.compile(r"\"{3}|'{3}")
 
 
 class Locator:
@@ -156,7 +155,8 @@ class KeyLines:
     """The lines of the keys of a TOML text, counted from 1.
 
     They come from a scan, not a parser: `tomllib` has already accepted the text, and reports no places. A key
-    inside an inline table is found at the line of the table's key.
+    inside an inline table is found at the line of the table's key. A line of a text of several lines that looks
+    like a key is taken for one.
     """
 
     def __init__(self, text: str) -> None:
@@ -180,12 +180,7 @@ def nearest_line(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
 def _scan(lines: Sequence[str]) -> Iterator[tuple[KeyPath, int]]:
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
-    inside = ""
     for number, line in enumerate(lines, 1):
-        if inside:
-            # A text of several lines may have something that looks like a key.
-            inside = "" if inside in line else inside
-            continue
         header = _HEADER.fullmatch(line)
         key = None if header else _KEY.fullmatch(line)
         if header:
@@ -196,7 +191,6 @@ def _scan(lines: Sequence[str]) -> Iterator[tuple[KeyPath, int]]:
             yield table, number
         elif key:
             yield (*table, *_parts(key[1])), number
-            inside = _open_quote(key[2])
 
 
 def _fold_sink_name(path: KeyPath) -> KeyPath:
@@ -218,11 +212,3 @@ def _number_elements(path: KeyPath, counts: dict[KeyPath, int]) -> KeyPath:
         if position < len(path) - 1 and result in counts:
             result = (*result, counts[result])
     return result
-
-
-def _open_quote(value: str) -> str:
-    """Return the triple quote that `value` leaves open; empty where there is none."""
-    inside = ""
-    for quote in _TRIPLE.findall(value):
-        inside = "" if inside == quote else inside or quote
-    return inside

@@ -257,31 +257,25 @@ class IndexSpec:
     def tables(self) -> frozenset[TableName]:
         """Return every table that a document of this index reads, junction tables too."""
         # All of them must be published, with the junctions.
-        return frozenset({self.table, *_tables(self.fields)})
+        related = list(related_fields(self.fields))
+        junctions = (node.through.table for node in related if node.through is not None)
+        return frozenset({self.table, *(node.table for node in related), *junctions})
 
     def conditions(self) -> Iterator[tuple[TableName, Filter]]:
         """Yield every filter of the index, with the table whose rows it selects."""
         when = self.soft_delete.when if self.soft_delete is not None else ()
         # Of the root too: a change of what they test makes a document come or go.
         yield from ((self.table, condition) for condition in (*self.filters, *when))
-        yield from _conditions(self.fields)
-
-
-def _tables(fields: tuple[Field, ...]) -> Iterator[TableName]:
-    for node in fields:
-        if isinstance(node, JoinField | AggregateField):
-            yield node.table
-            if node.through is not None:
-                yield node.through.table
-        if isinstance(node, JoinField | ObjectField):
-            yield from _tables(node.fields)
-
-
-def _conditions(fields: tuple[Field, ...]) -> Iterator[tuple[TableName, Filter]]:
-    for node in fields:
-        if isinstance(node, JoinField | AggregateField):
+        for node in related_fields(self.fields):
             yield from ((node.table, condition) for condition in node.filters)
             if node.through is not None:
                 yield from ((node.through.table, condition) for condition in node.through.filters)
+
+
+def related_fields(fields: tuple[Field, ...]) -> Iterator[JoinField | AggregateField]:
+    """Yield the joins and aggregates among fields, and below them."""
+    for node in fields:
+        if isinstance(node, JoinField | AggregateField):
+            yield node
         if isinstance(node, JoinField | ObjectField):
-            yield from _conditions(node.fields)
+            yield from related_fields(node.fields)
