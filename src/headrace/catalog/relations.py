@@ -9,7 +9,6 @@ from typing import Literal
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table
 from headrace.model.names import TableName
 from headrace.schema.tree import AggregateField, JoinField, Through
-from headrace.schema.writing import write_comment
 
 _SIDES = 2
 _BOOKKEEPING = frozenset(
@@ -72,21 +71,8 @@ class TableRelation:
 
 def find_relations(catalog: Catalog, table: Table) -> list[TableRelation]:
     """Return the relations of a table that the schema language can join by: first what it points at."""
-    found = [_parent(catalog, key) for key in table.foreign_keys]
-    children = (relation for relation, _ in _children(catalog, table) if relation)
-    return _named_apart([*filter(None, found), *children])
-
-
-def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
-    """Yield why foreign keys of a table, or to it, are no relations."""
-    for key in table.foreign_keys:
-        if _parent(catalog, key) is None:
-            # A column's name may have a line feed, and would end the comment.
-            columns = write_comment(", ".join(key.columns))
-            yield f"({columns}) points at {write_comment(str(key.target))}, but not at its key"
-    for relation, child in _children(catalog, table):
-        if relation is None:
-            yield f"{write_comment(str(child.name))} points here, and has no primary key to join it by"
+    parents = (_parent(catalog, key) for key in table.foreign_keys)
+    return _named_apart([*filter(None, parents), *_children(catalog, table)])
 
 
 def _named_apart(relations: Sequence[TableRelation]) -> list[TableRelation]:
@@ -130,8 +116,8 @@ def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:
     )
 
 
-def _children(catalog: Catalog, table: Table) -> Iterator[tuple[TableRelation | None, Table]]:
-    """Yield the relation of each foreign key to this table, None without a key, and the table that has it."""
+def _children(catalog: Catalog, table: Table) -> Iterator[TableRelation]:
+    """Yield the relation of each foreign key to this table; none of a table without a key to join it by."""
     for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
             if key.target != table.name or set(key.target_columns) != set(table.primary_key):
@@ -140,14 +126,12 @@ def _children(catalog: Catalog, table: Table) -> Iterator[tuple[TableRelation | 
             target = catalog.tables.get(other.target) if other else None
             if other and target and other.target_columns == target.primary_key:
                 through = Through(child.name, key.columns[0], other.columns[0])
-                yield TableRelation("many_to_many", target.name, (), target.name.name, through), child
-            else:
-                yield _child(table, child, key), child
+                yield TableRelation("many_to_many", target.name, (), target.name.name, through)
+            elif child.primary_key:
+                yield _child(table, child, key)
 
 
-def _child(table: Table, child: Table, key: ForeignKey) -> TableRelation | None:
-    if not child.primary_key:
-        return None
+def _child(table: Table, child: Table, key: ForeignKey) -> TableRelation:
     pairs = dict(zip(key.target_columns, key.columns, strict=True))
     is_single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
     columns = tuple(pairs[column] for column in table.primary_key)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
-from headrace.catalog.relations import TableRelation, find_obstacles, find_relations
+from headrace.catalog.relations import TableRelation, find_relations
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.config.suggestion import suggest_index_name
@@ -85,8 +85,6 @@ class Suggester:
         lines = [*head, "", "fields:", *indented(self.columns(table, keys))]
         for relation in find_relations(self.catalog, table):
             lines += ["", *indented(self._join_at_root(table, relation, keys))]
-        for obstacle in find_obstacles(self.catalog, table):
-            lines += ["", *indented([f"# {obstacle}"])]
         return "\n".join(lines) + "\n"
 
     def columns(self, table: Table, taken: set[str], without: Collection[str] = ()) -> Iterator[str]:

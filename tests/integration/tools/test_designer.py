@@ -143,8 +143,6 @@ def test_what_will_hurt_is_measured(people: str, tmp_path: Path) -> None:
     with served(people, tmp_path) as asker:
         schema = asker.ask("start", table="people")
         found = asker.look(schema)
-        said = texts(found)
-        assert "old rows of pets must carry person_id" in said
         sql = [statement for entry in found["problems"] for statement in entry["sql"]]
         assert any("CREATE INDEX CONCURRENTLY" in statement and "person_id" in statement for statement in sql)
         assert found["cost"]["lists"]["pets"] == [45.0, 450]

@@ -16,10 +16,8 @@ from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.pipeline.inspection import query_findings, try_reading
-from headrace.postgres.connection import connect, place
-from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
+from headrace.postgres.connection import place
 from headrace.postgres.session import ReadSession
-from headrace.resolution import required_columns
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import IndexOptions
 from headrace.tools.check import Problem
@@ -137,7 +135,6 @@ class DesignDatabase:
                 found += try_reading(session, [spec], catalog, used_columns([spec], catalog))
                 if not any(finding.level == "error" for finding in found):
                     self._show(session, spec, catalog, report, id_, another=another)
-                    report.problems += self._identity_warnings(spec, catalog)
             report.problems += [Problem(finding.level, finding.error, finding.sql) for finding in found]
         report.problems.sort(key=lambda entry: entry.level != "error")
         return report
@@ -164,21 +161,6 @@ class DesignDatabase:
                 raise
             text = f"a document cannot be shown: {error.full_cause}"
             report.problems.append(Problem("error", HeadraceError(error.kind, text, error.remedy)))
-
-    def _identity_warnings(self, spec: IndexSpec, catalog: Catalog) -> Iterator[Problem]:
-        """Yield what the log does not carry yet of old rows."""
-        needs = required_columns([spec], catalog)
-        required = {name: needs[name].columns if name in needs else () for name in spec.tables()}
-        with connect(self._url, application_name="headrace design") as connection:
-            identities = read_identities(connection, required)
-        for facts in identities:
-            change = stronger_identity(facts, required[facts.root])
-            if change is not None:
-                wanted = ", ".join(sorted(change.needed - facts.identity_columns)) or "a key"
-                text = f"old rows of {facts.table} must carry {wanted} in the log (replica identity)"
-                remedy = "`headrace setup` shows the SQL, its lock and its cost, and runs it."
-                error = HeadraceError(Kind.REPLICA_IDENTITY, text, remedy)
-                yield Problem("setup", error, identity_statements(change))
 
 
 @contextmanager
