@@ -155,8 +155,8 @@ class KeyLines:
     """The lines of the keys of a TOML text, counted from 1.
 
     They come from a scan, not a parser: `tomllib` has already accepted the text, and reports no places. A key
-    inside an inline table is found at the line of the table's key. A text of several lines may have a line that
-    is taken for a key.
+    inside an inline table is found at the line of the table's key; a line in a text of several lines may be
+    taken for a key.
     """
 
     def __init__(self, text: str) -> None:
