@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import tempfile
 import threading
@@ -26,7 +25,6 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
 from headrace.model.units import quantity
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.order_desk import OrderDesk, do_errand
 from headrace.pipeline.project import Project, open_project
@@ -42,13 +40,12 @@ from headrace.sinks.opensearch.documents import document
 from headrace.state import Mailbox
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
-from headrace.tools.demo.script import BUSY, SCENES, Scene
+from headrace.tools.demo.script import SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
 
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.4
 _LOOK_SECONDS = 0.002
-_BUSY_SECONDS = 1.0
 _WIDTH = 114  # of a line that goes to no terminal
 _INDENT = 4
 _SOME = 20
@@ -190,7 +187,7 @@ def _run_story(
         result.is_right = _verify(project)
         _print_summary(result)
         if not once:
-            _keep_busy(project, endpoints, stopping)
+            terminal.out.print("\nChange rows of the shop, and look at the console; stop with Ctrl-C.\n")
     except HeadraceError as error:
         result.error = error
     finally:
@@ -254,24 +251,3 @@ def _print_summary(result: StoryResult) -> None:
     terminal.out.print(
         f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
     )
-
-
-def _keep_busy(project: Project, endpoints: Endpoints, stopping: threading.Event) -> None:
-    """Commit a random change each second and show when its documents are there, until stopped."""
-    terminal.out.print("\nThe shop stays busy with random changes; stop with Ctrl-C.\n")
-    with (
-        connect(endpoints.database, application_name="headrace demo") as connection,
-        AppliedPosition(endpoints, project.key) as applied,
-    ):
-        while not stopping.wait(_BUSY_SECONDS):
-            what, statement = random.choice(list(BUSY.items()))  # noqa: S311 - no secret
-            execute(connection, statement)
-            begin = time.monotonic()
-            end = applied.end_of_log()
-            while applied.wait(end, _BUSY_SECONDS) is None:
-                if stopping.is_set():
-                    return
-            terminal.out.print(
-                f"[dim]{time.strftime('%H:%M:%S')}[/dim]  {escape(what)} → in the documents after "
-                f"[cyan]{1000 * (time.monotonic() - begin):,.0f} ms[/cyan]"
-            )

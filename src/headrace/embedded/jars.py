@@ -51,7 +51,6 @@ OPENSEARCH_3 = Release(
     "opensearch.yml",
 )
 
-_ROOM = 300 * 1024 * 1024  # Ivy's cache and the final folder exist side by side for a moment
 _ATTEMPTS = 3
 _TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 _FETCHED = re.compile(r"\[SUCCESSFUL \]")
@@ -185,8 +184,6 @@ def _ivy_jar() -> Path:
 def _make_room(folder: Path) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(folder.parent).free < _ROOM:
-            raise _disk_error(folder, f"less than {_ROOM >> 20} MB are free")
         return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise _disk_error(folder, str(error)) from error

@@ -157,7 +157,7 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     inspection = _inspect(project, endpoints, report)
     if inspection is not None:
         _report_database(inspection, report, plans=whole)
-    _check_primary(project, endpoints, inspection, report, reseeds=report.on_gap == "reseed")
+    _check_primary(project, endpoints, inspection, report)
     for target in project.secondary.values():
         _check_secondary(project, target, endpoints.of(target.key), report)
 
@@ -192,12 +192,7 @@ def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool
 
 
 def _check_primary(
-    project: Project,
-    endpoints: Endpoints,
-    inspection: Inspection | None,
-    report: CheckReport,
-    *,
-    reseeds: bool,
+    project: Project, endpoints: Endpoints, inspection: Inspection | None, report: CheckReport
 ) -> None:
     """Check the cluster that keeps the state, and that the state is one of this database and slot."""
     lost = None if inspection is None else inspection.slot_lost
@@ -216,12 +211,12 @@ def _check_primary(
         # Without a state there are no documents that a gap could lie behind.
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
-        _report_gap(gap, report, reseeds=reseeds)
+        _report_gap(gap, report)
 
 
-def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
+def _report_gap(gap: GapError, report: CheckReport) -> None:
     """Report a gap: an error, or a warning where a run reseeds by itself."""
-    if not reseeds:
+    if report.on_gap != "reseed":
         report.add([gap])
         return
     remedy = "The next `headrace run` rebuilds everything; readers keep what is served until then."

@@ -158,29 +158,3 @@ SCENES: tuple[Scene, ...] = (
         lambda d: {"name": d and d["name"]},
     ),
 )
-
-
-def _some(table: str) -> str:
-    """Return a condition that holds for a random row of a table."""
-    return f"id = (SELECT id FROM {table} ORDER BY random() LIMIT 1)"
-
-
-BUSY: dict[str, str] = {
-    "rename user": f"UPDATE users SET name = 'User ' || floor(random() * 1000) WHERE {_some('users')}",
-    "soft-delete user": f"UPDATE users SET deleted_at = now() WHERE {_some('users')}",
-    "restore users": "UPDATE users SET deleted_at = NULL WHERE deleted_at IS NOT NULL",
-    "move order": (
-        f"UPDATE orders SET user_id = u.id FROM users u WHERE orders.{_some('orders')} AND u.{_some('users')}"
-    ),
-    "pay orders": "UPDATE orders SET status = 'paid', paid_at = now() WHERE id % 50 = floor(random() * 50)",
-    "change item": f"UPDATE order_items SET quantity = quantity % 9 + 1 WHERE {_some('order_items')}",
-    "rename product": f"UPDATE products SET name = 'Lamp ' || floor(random() * 99) WHERE {_some('products')}",
-    "hide product": f"UPDATE products SET hidden = NOT hidden WHERE {_some('products')}",
-    "rank tag": f"UPDATE tags SET rank = (rank * 7 + 3) % 10 WHERE {_some('tags')}",
-    "write review": (
-        "INSERT INTO reviews (product_id, user_id, rating, body, approved) "
-        "SELECT p.id, u.id, 5, 'as described', true FROM products p, users u "
-        f"WHERE p.{_some('products')} AND u.{_some('users')}"
-    ),
-}
-"""Changes of random rows, by what people call them, with which the shop stays busy after the scenes."""

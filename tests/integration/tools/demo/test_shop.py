@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.tools.demo.script import BUSY
 from headrace.tools.demo.shop import TABLES, create_shop
 from support.shop_changes import CHANGES
 from support.shop_workload import Workload
 
 _FINGERPRINT = "SELECT count(*), md5(string_agg(one::text, E'\\n' ORDER BY id)) FROM public.{} AS one"
-
-
-@pytest.fixture(scope="module")
-def busy_shop(postgres: EmbeddedPostgres) -> Iterator[str]:
-    url = postgres.create_database("busy_shop")
-    create_shop(url, users=40)
-    yield url
-    postgres.drop_database("busy_shop")
 
 
 def _fingerprints(url: str) -> dict[str, tuple[int, str]]:
@@ -89,9 +76,3 @@ def _without_clocks(url: str) -> object:
             "(SELECT array_agg((product_id, tag_id) ORDER BY id) FROM public.product_tags), "
             "(SELECT array_agg(name ORDER BY id) FROM public.products)",
         )
-
-
-@pytest.mark.parametrize("change", BUSY)
-def test_each_change_with_which_the_shop_stays_busy_changes_a_row(busy_shop: str, change: str) -> None:
-    with connect(busy_shop) as connection:
-        assert connection.execute(BUSY[change].encode()).rowcount > 0
