@@ -110,12 +110,7 @@ class Suggester:
         """Return the field of one column, whose type some field type reads."""
         tag = self.tag(table, column)
         key = _take(column.name, taken)
-        lines = []
-        if tag == "json":
-            lines.append(
-                "# takes any JSON and is not searched; docs/reference/schema.md has the forms that are"
-            )
-        lines.append(f"- {tag}: {write_word(key)}")
+        lines = [f"- {tag}: {write_word(key)}"]
         if key != column.name or key.lower() != key:
             lines.append(f"  column: {write_name(column.name)}")
         if column.not_null:
@@ -245,14 +240,10 @@ class Suggester:
 
     def _join_at_root(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
         """Return a join of the root's, or what stands in its place."""
-        name = write_comment(str(relation.target))
         fanout = self.hints.fanouts.get(relation.link) if relation.to_many else None
         if fanout is not None and fanout.most > MANY_ROWS:
-            return [
-                f"# about {fanout.most:,.0f} rows of {name} may belong to one: counted, not listed",
-                *self.aggregate(table, relation, "count", None, taken),
-            ]
-        return [f"# {_describe(relation, name)}", *self.join(table, relation, taken)]
+            return self.aggregate(table, relation, "count", None, taken)
+        return self.join(table, relation, taken)
 
     def _target(self, parent: Table, table: Table, *, with_key: bool = True) -> list[str]:
         key = [f"primary_key: {write_names(table.primary_key)}"] if with_key else []
@@ -319,17 +310,6 @@ def _order(table: Table) -> list[str]:
         if column.category == "N" and column.name.lower() in _POSITIONS:
             return [f"order_by: [{{column: {write_name(column.name)}}}]"]
     return []
-
-
-def _describe(relation: TableRelation, name: str) -> str:
-    """Say in a comment which rows of a table a join takes; `schema/editing.py` knows such comments again."""
-    if relation.through is not None:
-        return f"the rows of {name} that {write_comment(str(relation.through.table))} links to this one"
-    return {
-        "belongs_to": f"the row of {name} that this one points at",
-        "has_one": f"the row of {name} that points here",
-        "has_many": f"the rows of {name} that point here",
-    }[relation.kind]
 
 
 def _take(name: str, taken: set[str]) -> str:

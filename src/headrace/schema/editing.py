@@ -6,7 +6,6 @@ spelling of everything else are not touched (decision 0101).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,6 @@ from headrace.schema.yaml_nodes import compose, kind_of, parts_of, source_of
 
 FieldPath = Sequence[str]
 """The document keys that lead to a field; empty for the file itself."""
-
-_OWN_COMMENT = re.compile(
-    r" *# (the rows? of .* (this one|this one points at|points? here)|takes any JSON .*"
-    r"|about [\d,]+ rows of .* may belong to one: .*)"
-)
-"""Comments that `suggestion` writes above a field, which go with it."""
 
 
 def add_item(text: str, at: FieldPath, word: str, lines: Sequence[str]) -> str:
@@ -56,7 +49,7 @@ def add_item(text: str, at: FieldPath, word: str, lines: Sequence[str]) -> str:
 
 
 def remove_item(text: str, at: FieldPath, word: str, number: int) -> str:
-    """Remove an item of the list under a word; the comments above it stay, but for those that `init` writes.
+    """Remove an item of the list under a word; the comments above it stay.
 
     Raises:
         HeadraceError: SCHEMA, as `add_item`.
@@ -75,8 +68,7 @@ def remove_item(text: str, at: FieldPath, word: str, number: int) -> str:
     if len(items.value) > 1:
         return file.cut_lines(item.start_mark.index, file.end(item))
     colon = text.index(":", file.end(key)) + 1
-    first = text.index("\n", colon) + 1
-    kept = file.cut_lines(item.start_mark.index, file.end(item), down_to=first)
+    kept = file.cut_lines(item.start_mark.index, file.end(item))
     return f"{kept[:colon]} []{kept[colon:]}"
 
 
@@ -165,22 +157,11 @@ class _File:
         head = f"{self.text}\n" if newline < 0 else self.text[: newline + 1]
         return head + "".join(f"{line}\n" for line in lines) + self.text[len(head) :]
 
-    def cut_lines(self, begin: int, end: int, down_to: int = 0) -> str:
-        """Return the text without the lines from `begin` to `end`, and own comments that stand above.
-
-        Args:
-            begin: a place in the first line.
-            end: a place in the last line.
-            down_to: the first line that may be a comment to cut out.
-        """
+    def cut_lines(self, begin: int, end: int) -> str:
+        """Return the text without the lines from that of `begin` to that of `end`."""
         first = self.text.rfind("\n", 0, begin) + 1
         newline = self.text.find("\n", end)
         last = len(self.text) if newline < 0 else newline + 1
-        while first > down_to:
-            above = self.text.rfind("\n", 0, first - 1) + 1
-            if not _OWN_COMMENT.fullmatch(self.text[above : first - 1]):
-                break
-            first = above
         head, tail = self.text[:first], self.text[last:]
         if head.endswith("\n\n") and (tail.startswith("\n") or not tail):
             head = head[:-1]  # of two empty lines around what was cut out one is enough

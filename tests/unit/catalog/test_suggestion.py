@@ -14,7 +14,6 @@ from headrace.catalog.hints import Hints
 from headrace.catalog.relations import find_relations
 from headrace.catalog.suggestion import suggest_file
 from headrace.model.names import TableName
-from headrace.schema.editing import remove_field
 from headrace.schema.load import parse_schema
 from headrace.schema.tree import AggregateField, ColumnField, IndexSpec, JoinField
 from headrace.schema.yaml_nodes import source_of
@@ -191,12 +190,8 @@ def test_keys_that_share_a_column_are_told_apart_by_the_other() -> None:
 @pytest.mark.parametrize(("most", "kind"), [(1000, JoinField), (1001, AggregateField)])
 def test_very_many_rows_are_counted(most: int, kind: type) -> None:
     hints = Hints(fanouts={(name("orders"), "user_id"): Fanout(3, most)})
-    text, spec = suggested("users", USERS, ORDERS, hints=hints)
+    _, spec = suggested("users", USERS, ORDERS, hints=hints)
     assert isinstance(spec.fields[-1], kind)
-    assert ("about 1,001 rows of orders may belong to one" in text) == (kind is AggregateField)
-    assert "#" not in remove_field(text, [spec.fields[-1].key]).partition("fields:")[2], (
-        "its comment goes too"
-    )
 
 
 @pytest.mark.parametrize(
