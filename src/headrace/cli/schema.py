@@ -12,7 +12,7 @@ from headrace.catalog import Catalog
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
-from headrace.model.layout import indented, indented_sql
+from headrace.model.layout import indented
 from headrace.model.names import CtidRange
 from headrace.model.units import quantity
 from headrace.pipeline.project import Project, find_index
@@ -166,17 +166,17 @@ def _print(shown: Shown) -> None:
         terminal.say("SQL and routes need the database: without --offline they are shown too")
         return
     _head("documents by their keys ($1, …: a text array for each part of the key)")
-    _line(indented_sql(shown.keys))
+    _line(shown.keys)
     for count, statement in shown.more_keys.items():
         _head(f"documents by {quantity(count, 'key')} and more")
-        _line(indented_sql(statement))
+        _line(statement)
     _head("a changed row leads to documents")
     for route, fields in _grouped(shown.routes):
         places = f" in {', '.join(dict.fromkeys(fields))}"
         ending = "is the key, without a query" if route.statement is None else "leads there by:"
         _line(f"{route.table}{places}: {', '.join(route.columns)} {ending}")
         if route.statement is not None:
-            _line("\n".join(f"    {line}" for line in indented_sql(route.statement).splitlines()))
+            terminal.sql(route.statement, "    ")
     _head("old rows must carry in the log")
     for table, columns in shown.old_rows.items():
         _line(f"{table}: {', '.join(columns)}")

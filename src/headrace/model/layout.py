@@ -1,7 +1,6 @@
-"""Indent JSON and SQL without a change to their meaning. Pure functions.
+"""Indent JSON without a change to its meaning. Pure.
 
-A JSON parser would round numbers that a double cannot hold, so every value stays the same text. In SQL only
-white space between words changes.
+A JSON parser would round numbers that a double cannot hold, so every value stays the same text.
 """
 
 from __future__ import annotations
@@ -9,14 +8,6 @@ from __future__ import annotations
 import re
 
 _PARTS = re.compile(r'\s+|("(?:[^"\\]|\\.)*"|[^\s\[\]{},:"]+)|([\[{])|([\]}])|(,)|(:)')
-_WORDS = re.compile(
-    r"""\s+ | (?P<text> [eE]?'(?:[^'\\]|\\.|'')*' | "(?:[^"]|"")*") | (?P<open>\((?=\s*SELECT\b))
-      | (?P<other>\() | (?P<close>\))
-      | (?P<clause>\b(?:FROM|WHERE|(?:(?:FULL|LEFT|CROSS)\ )?JOIN|(?:ORDER|GROUP)\ BY|LIMIT|UNION\ ALL
-        |SELECT)\b)
-      | (?P<word>[^\s()'"]+)""",
-    re.VERBOSE,
-)
 _STEP = "  "
 
 
@@ -39,25 +30,3 @@ def indented(text: str) -> str:
         if comma is not None:
             lines.append(_STEP * depth)
     return "\n".join(lines)
-
-
-def indented_sql(text: str) -> str:
-    """Indent a statement: a line for each clause and each key of a document, subqueries indented."""
-    lines: list[str] = [""]
-    subqueries = [True]  # the statement itself, then whether each open parenthesis holds a query
-    for match in _WORDS.finditer(text):
-        kind, word = match.lastgroup, match[0]
-        if kind is None:
-            lines[-1] += " " if lines[-1].strip() else ""
-            continue
-        closed = kind == "close" and len(subqueries) > 1 and subqueries.pop()
-        depth = 2 * (sum(subqueries) - 1)
-        # A text that begins with a comma and a quote begins the next key of a document.
-        if closed or (kind == "text" and word.startswith("',\"")):
-            lines.append(_STEP * (depth + 1))
-        elif kind == "clause" and subqueries[-1]:
-            lines.append(_STEP * depth)
-        lines[-1] += word
-        if kind in {"open", "other"}:
-            subqueries.append(kind == "open")
-    return "\n".join(filter(None, map(str.rstrip, lines)))
