@@ -9,7 +9,7 @@ from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import are, quantity
 from headrace.pipeline.verification.recheck import Verdict
-from headrace.pipeline.verification.report import Drift, Repair, Report, as_data
+from headrace.pipeline.verification.report import Drift, Repair, Report, Unrepaired, as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 
 
@@ -40,7 +40,7 @@ def _print_report(report: Report) -> None:
         terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
     for verdict, drift in {**report.drift, Verdict.UNREADABLE: report.unreadable}.items():
         if drift.count:
-            _print_drift(verdict, drift)
+            _print_found(str(verdict), drift)
     if report.in_flight:
         _line(f"in flight    {report.in_flight:,}: they differed at first, and were right a moment later")
     if report.changing:
@@ -55,9 +55,9 @@ def _print_report(report: Report) -> None:
     _print_conclusion(report)
 
 
-def _print_drift(verdict: Verdict, drift: Drift) -> None:
-    _line(f"{verdict!s:<12} {drift.count:,}")
-    for example in drift.first:
+def _print_found(what_is: str, found: Drift | Unrepaired) -> None:
+    _line(f"{what_is:<12} {found.count:,}")
+    for example in found.first:
         ahead = f"  (version {example['version']} is ahead of the log)" if example.get("ahead") else ""
         what = (
             f"  {example['path']}: expected {example['expected']}, found {example['found']}"
@@ -66,20 +66,15 @@ def _print_drift(verdict: Verdict, drift: Drift) -> None:
         )
         why = f"  {example['why']}" if "why" in example else ""
         _line(f"    {_shown(example['id'])}{what}{ahead}{why}")
-    if drift.count > len(drift.first):
-        _line(f"    … and {drift.count - len(drift.first):,} more")
+    if found.count > len(found.first):
+        _line(f"    … and {found.count - len(found.first):,} more")
 
 
 def _print_repair(repair: Repair) -> None:
     if repair.repaired:
         _line(f"repaired     {repair.repaired:,}: rebuilt, and right")
-    left = repair.left
-    if left.count:
-        _line(f"not repaired {left.count:,}")
-        for example in left.first:
-            _line(f"    {_shown(example['id'])}  {example['why']}")
-        if left.count > len(left.first):
-            _line(f"    … and {left.count - len(left.first):,} more")
+    if repair.left.count:
+        _print_found("not repaired", repair.left)
 
 
 def _print_conclusion(report: Report) -> None:
