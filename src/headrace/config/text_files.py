@@ -82,17 +82,31 @@ def read_json_object(path: Path) -> dict[str, Any]:
     Raises:
         HeadraceError: CONFIG; a LocatedError where the text is not JSON.
     """
-    text = read_text(path, "the file", Kind.CONFIG)
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        place = Place(path, error.lineno, error.colno)
-        raise LocatedError(Kind.CONFIG, place, f"not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise HeadraceError(Kind.CONFIG, f"{path}: nested too deeply") from error
+    content = parse_json(path, read_text(path, "the file", Kind.CONFIG))
     if not isinstance(content, dict):
         raise HeadraceError(Kind.CONFIG, f"{path}: holds no JSON object", "Write { … }.")
     return content
+
+
+def parse_json(path: Path, text: str) -> Any:
+    """Return the value of a JSON text, that of a file.
+
+    Raises:
+        HeadraceError: CONFIG: it is no JSON, or nested too deeply; a LocatedError where the place is known.
+    """
+    try:
+        value = json.loads(text)
+        # What Python reads, and no file can hold: NaN, infinity, half a surrogate pair.
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        place = Place(path, error.lineno, error.colno)
+        raise LocatedError(Kind.CONFIG, place, f"not JSON: {error.msg}", "Correct the file.") from error
+    except ValueError as error:
+        problem = "not JSON: a number that is not finite, or half a character (a lone surrogate)"
+        raise HeadraceError(Kind.CONFIG, f"{path}: {problem}", "Correct the file.") from error
+    except RecursionError as error:
+        raise HeadraceError(Kind.CONFIG, f"{path}: nested too deeply") from error
+    return value
 
 
 def write_files(folder: Path, files: Mapping[Path, bytes]) -> None:

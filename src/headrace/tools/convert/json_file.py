@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from headrace.config.problems import KeyPath
-from headrace.config.text_files import read_text
-from headrace.errors import HeadraceError, Kind, LocatedError, Place
+from headrace.config.text_files import parse_json, read_text
+from headrace.errors import Kind
 
 
 def read_json(file: Path, what: str) -> tuple[Any, dict[KeyPath, int]]:
@@ -21,19 +20,7 @@ def read_json(file: Path, what: str) -> tuple[Any, dict[KeyPath, int]]:
         HeadraceError: CONFIG: it cannot be read, is no JSON, or is nested too deeply.
     """
     text = read_text(file, what, Kind.CONFIG)
-    try:
-        value, lines = json.loads(text), _find_lines(text)
-        # What Python reads, and no file can hold: NaN, infinity, half a surrogate pair.
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        place = Place(file, error.lineno, error.colno)
-        raise LocatedError(Kind.CONFIG, place, f"not JSON: {error.msg}", "Correct the file.") from error
-    except ValueError as error:
-        problem = "not JSON: a number that is not finite, or half a character (a lone surrogate)"
-        raise HeadraceError(Kind.CONFIG, f"{file}: {problem}", "Correct the file.") from error
-    except RecursionError as error:
-        raise HeadraceError(Kind.CONFIG, f"{file}: nested too deeply") from error
-    return value, lines
+    return parse_json(file, text), _find_lines(text)
 
 
 def _find_lines(text: str) -> dict[KeyPath, int]:
@@ -51,6 +38,6 @@ def _find_lines(text: str) -> dict[KeyPath, int]:
                 note((*path, number), item)
 
     # JSON is YAML, except for tabs between its tokens.
-    with contextlib.suppress(yaml.YAMLError):
+    with contextlib.suppress(yaml.YAMLError, RecursionError):
         note((), yaml.compose(text.replace("\t", " "), yaml.BaseLoader))
     return lines
