@@ -393,7 +393,7 @@ const picture = new Picture(byId("picture"), (name) => {
     const relation = node.relations.find((each) => each.table === name && each.at === null);
     if (relation) { selected = node.at; edit({ op: "relation", at: node.at, relation: relation.id }); return; }
   }
-  byId("legend").textContent = `${name.replace(/\s+/g, " ")} is not linked to what is chosen, or may not be read.`;
+  byId("legend").textContent = `${name.replace(/\s+/g, " ")} is not linked to what is chosen.`;
 });
 
 const showPicture = () => {
