@@ -16,11 +16,10 @@ from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.config.suggestion import suggest_index_name
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import TableName
+from headrace.model.names import TableName, quote_if_needed
 from headrace.model.suggestion import meant
 from headrace.schema.writing import (
     indented,
-    name_text,
     unused_key,
     write_comment,
     write_name,
@@ -302,7 +301,7 @@ def deletion_filters(table: Table) -> list[str]:
         return ["filters:", f"  - {{column: {name}, op: is_null}}"]
     if column.not_null:
         return ["filters:", f"  - {{column: {name}, op: eq, value: false}}"]
-    return ["filters:", f"  - {{raw: {write_text(f'{name_text(column.name)} IS NOT TRUE')}}}"]
+    return ["filters:", f"  - {{raw: {write_text(f'{quote_if_needed(column.name)} IS NOT TRUE')}}}"]
 
 
 def _order(table: Table) -> list[str]:

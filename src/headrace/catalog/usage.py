@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.catalog.table import Catalog
 from headrace.model.names import TableName
+from headrace.schema.raw import folded
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,
@@ -108,9 +109,5 @@ def _filter_columns(filters: Iterable[Filter], words: set[str]) -> list[str]:
         if condition.column is not None:
             names.append(condition.column)
         if condition.raw is not None:
-            words.update(_unquoted(word) for word in _WORD.findall(condition.raw))
+            words.update(folded(word) for word in _WORD.findall(condition.raw))
     return names
-
-
-def _unquoted(word: str) -> str:
-    return word[1:-1].replace('""', '"') if word.startswith('"') else word.lower()

@@ -19,10 +19,11 @@ class TableName:
     def __str__(self) -> str:
         """Return the name for people: without `public`, and with quotes where a part needs them."""
         parts = (self.name,) if self.schema == "public" else (self.schema, self.name)
-        return ".".join(_quote_if_needed(part) for part in parts)
+        return ".".join(map(quote_if_needed, parts))
 
 
-def _quote_if_needed(part: str) -> str:
+def quote_if_needed(part: str) -> str:
+    """Return a name as SQL spells it: in quotes where it would be folded."""
     return part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"'
 
 

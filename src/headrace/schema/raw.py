@@ -80,10 +80,11 @@ def called_functions(sql: str) -> Iterator[tuple[str | None, str]]:
     without = _TOKEN.sub(lambda match: " '' " if match.lastgroup == "text" else match[0], sql)
     for match in _CALL.finditer(without):
         schema = match["schema"]
-        yield (None if schema is None else _folded(schema)), _folded(match["name"])
+        yield (None if schema is None else folded(schema)), folded(match["name"])
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return a name in SQL as the catalog holds it."""
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
+from headrace.model.names import quote_if_needed
 from headrace.schema.core_type import core_type
 from headrace.schema.tree import Scalar
 
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_TEXT = re.compile(r"[\w(][\w ()/.;'+&%!?=<>-]*", re.ASCII)
 _FLOW_TEXT = re.compile(r"[\w][\w ./+-]*", re.ASCII)
@@ -16,14 +16,9 @@ _LONGEST_KEY = 63
 _BYTE, _SHORT = 0x100, 0x10000
 
 
-def name_text(name: str) -> str:
-    """Return a PostgreSQL name as the schema language spells it: quoted where it would be folded."""
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
-
-
 def write_name(name: str) -> str:
     """Return a PostgreSQL name as the schema language spells it, in YAML."""
-    text = name_text(name)
+    text = quote_if_needed(name)
     return write_word(text) if text == name else quote(text)
 
 

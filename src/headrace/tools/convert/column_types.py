@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.catalog.table import Column
 from headrace.catalog.type_check import fitting_tags, holds_texts
+from headrace.model.names import quote_if_needed
 from headrace.schema.language import SCALARS
-from headrace.schema.writing import name_text
 from headrace.tools.convert.schema_text import FieldEntry
 
 _UNSEARCHED = {"enabled": False}
@@ -28,8 +28,8 @@ def column_field(key: str, column: Column, mapping: Mapping[str, Any]) -> FieldE
     options = {word: value for word, value in mapping.items() if word != "type"}
     field = _typed(key, column, wanted)
     [tag] = (word for word in field if word not in ("postgres", "opensearch"))
-    if name_text(column.name) != key or key != key.lower():
-        field["column"] = name_text(column.name)
+    if quote_if_needed(column.name) != key or key != key.lower():
+        field["column"] = quote_if_needed(column.name)
     if tag == "json" and not wanted:
         options = {**_UNSEARCHED, **options}
     if options:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headrace.catalog.remedies import key_advice
 from headrace.config.problems import KeyPath
-from headrace.model.names import TableName
-from headrace.schema.writing import name_text
+from headrace.model.names import TableName, quote_if_needed
 from headrace.tools.convert.links import Between, Link
 from headrace.tools.convert.notes import Notes
 from headrace.tools.convert.schema_text import FieldEntry, names_value
@@ -14,8 +13,8 @@ from headrace.tools.convert.sides import Side
 
 def table_words(name: TableName, default: str) -> FieldEntry:
     """Return the words that name a table; its schema is left out where it is the default."""
-    schema = {} if name.schema == default else {"schema": name_text(name.schema)}
-    return {"table": name_text(name.name)} | schema
+    schema = {} if name.schema == default else {"schema": quote_if_needed(name.schema)}
+    return {"table": quote_if_needed(name.name)} | schema
 
 
 def foreign_key_words(above: Side, link: Link) -> FieldEntry:
@@ -51,10 +50,13 @@ def join_words(
 def junction_words(above: Side, side: Side, between: Between, key: str) -> FieldEntry:
     """Return a join through another table without its fields, under the document key `key`."""
     through = table_words(between.middle.name, above.name.schema)
-    through |= {"left_key": name_text(between.left.below[0]), "right_key": name_text(between.right.above[0])}
+    through |= {
+        "left_key": quote_if_needed(between.left.below[0]),
+        "right_key": quote_if_needed(between.right.above[0]),
+    }
     if between.left.above != above.key:
-        through["left_references"] = name_text(between.left.above[0])
+        through["left_references"] = quote_if_needed(between.left.above[0])
     if between.right.below != side.key:
-        through["right_references"] = name_text(between.right.below[0])
+        through["right_references"] = quote_if_needed(between.right.below[0])
     where = table_words(side.name, above.name.schema)
     return {"many_to_many": key, **where, "primary_key": names_value(side.key), "through": through}

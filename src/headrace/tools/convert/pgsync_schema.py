@@ -10,8 +10,8 @@ from typing import Any
 from headrace.catalog.remedies import key_advice
 from headrace.catalog.table import Catalog, Column
 from headrace.config.problems import KeyPath
+from headrace.model.names import quote_if_needed
 from headrace.model.suggestion import meant
-from headrace.schema.writing import name_text
 from headrace.tools.convert.column_types import added_mapping, column_field, is_unsearched, plain_mapping
 from headrace.tools.convert.join_words import foreign_key_words, join_words, junction_words, table_words
 from headrace.tools.convert.links import Between, find_between, find_link
@@ -213,7 +213,7 @@ class _Converter:
         else:
             helper = self._free_key(f"{name}_of_{at.side.name.name}", taken)
             self._helpers[at.path, name] = helper
-            yield {"json": helper, "column": name_text(name), "options": {"enabled": False}}
+            yield {"json": helper, "column": quote_if_needed(name), "options": {"enabled": False}}
             self._last.append(DocumentStep(at.path, "drop", (helper,)))
         mapping = _entry(at.mapping, key)
         self._result.steps.append(DocumentStep(at.path, "extract", (helper, steps, key)))
@@ -350,7 +350,7 @@ class _Converter:
         for text, _ in at.columns():
             name = _shown_name(text)
             if at.final(name) == key and any(key in field.values() for field in fields):
-                return {"routing": name_text(name)}
+                return {"routing": quote_if_needed(name)}
         self._notes.left(
             (*self._place, "routing"),
             f"the routing {key!r} is no column of {at.side.name}",

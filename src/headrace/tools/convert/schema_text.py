@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
+from headrace.model.names import quote_if_needed
 from headrace.schema.json_schema import EDITOR_LINE
-from headrace.schema.writing import name_text, write_comment
+from headrace.schema.writing import write_comment
 
 FieldEntry = dict[str, Any]
 """An item of `fields`, in the order of its keys; `fields` holds further items."""
@@ -24,7 +25,7 @@ def schema_text(head: FieldEntry, comment: str) -> str:
 
 def names_value(names: Sequence[str]) -> str | list[str]:
     """Return a name, or a list of several, as the schema language spells them."""
-    texts = [name_text(name) for name in names]
+    texts = [quote_if_needed(name) for name in names]
     return texts[0] if len(texts) == 1 else texts
 
 
