@@ -24,7 +24,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.documents import count, refresh
-from headrace.sinks.opensearch.settings import adjust, check_pipeline, try_creation
+from headrace.sinks.opensearch.settings import adjust, check_pipeline, is_accepted, try_creation
 from support.http_proxy import Answer, HttpProxy
 
 SCHEMA = """\
@@ -241,6 +241,7 @@ def test_a_trial_says_what_the_cluster_refuses_and_leaves_nothing(
     name = f"t{uuid.uuid4().hex[:8]}"
     body = {"settings": {"index": wrong.get("settings", {})}, "mappings": wrong.get("mappings", {})}
     right: dict[str, Any] = {"settings": {"index": {}}, "mappings": {}}
+    assert (is_accepted(client, name, right), is_accepted(client, name, body)) == (True, False)
     with pytest.raises(HeadraceError) as caught:
         try_creation(client, name, body)
     assert caught.value.kind is Kind.SINK_REJECTED

@@ -45,6 +45,7 @@ _TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
 SHORTEST_GC_DELETES = 3600.0
 """Lower limit of gc_deletes (s): the time between a read and its write is far shorter."""
 
+_HIGHEST = 2**31 - 1
 _TOMBSTONES = "24h"
 """gc_deletes during a backfill: how long a delete fences older writes (decision 0064)."""
 _FLAT: dict[str, str | int] = {
@@ -238,6 +239,23 @@ def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) ->
                 before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in changed)
                 changes.append(f"{index}: {', '.join(before)}")
     return changes
+
+
+def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
+    """Tell whether the cluster would create an index of that body, without creating one.
+
+    It is simulated as a template. False where the cluster would refuse, or does not answer; `try_creation`
+    then finds out. The effect of the cluster's own templates and of its limit of shards shows only with a
+    real index.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+    """
+    adapted = client.product().adapt({**body, "settings": {"index": body["settings"]["index"]}})
+    template = {"settings": adapted["settings"], "mappings": adapted["mappings"]}
+    # Of the templates that match an index only the one with the highest priority counts.
+    request = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
+    return client.read(path("_index_template", "_simulate"), request, allow=(400, 403, 404, 405)).ok
 
 
 def try_creation(
