@@ -11,8 +11,8 @@ from typing import cast
 from headrace.capture.offset import Offset
 from headrace.model.changes import Op
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation, Truncate
 from headrace.pgoutput.cursor import broken
+from headrace.pgoutput.messages import Relation, Truncate
 from reference.columns import Cells, ChunkBuilder
 from reference.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Row, Update
 

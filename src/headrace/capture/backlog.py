@@ -19,7 +19,7 @@ from typing import Self
 from headrace.capture.continuity import LogPositions
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import MessageBatch
+from headrace.pgoutput.batch import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 
 _WAITING = 8  # batches of about 8 MB, for each session

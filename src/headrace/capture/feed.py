@@ -23,7 +23,7 @@ from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import MessageBatch
+from headrace.pgoutput.batch import MessageBatch
 
 
 class ChangeFeed:

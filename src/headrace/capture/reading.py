@@ -30,7 +30,8 @@ from headrace.capture.streamed_transactions import Room, SpoolFullError, Streame
 from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
+from headrace.pgoutput.batch import MessageBatch
+from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.postgres.server_errors import RemovedLogError, slot_lost

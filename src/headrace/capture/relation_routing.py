@@ -21,7 +21,7 @@ from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_lea
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation, RelationColumn
+from headrace.pgoutput.messages import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import KeptSession, ReadSession
 

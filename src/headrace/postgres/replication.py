@@ -24,7 +24,7 @@ from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 
 if TYPE_CHECKING:  # the commands that read no stream start sooner without it
-    from headrace.pgoutput import Frames
+    from headrace.pgoutput.frames import Frames
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},

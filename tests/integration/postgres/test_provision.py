@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pgoutput import Frames
+from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.publication import PublishedTable, read_publication
 from headrace.postgres.publication_filters import PublicationFilter

@@ -11,7 +11,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import Frames
+from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from support.servers import as_user

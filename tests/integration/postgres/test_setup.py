@@ -11,7 +11,7 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pgoutput import Frames
+from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan, render

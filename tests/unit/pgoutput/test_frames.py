@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pgoutput import Frames, Keepalive, encode_status, split_frames
+from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
 
 WAL_DATA = b"w" + struct.pack(">QQq", 0x1_0000_0000, 0x1_0000_0020, 1) + b"payload"
 LATER = b"w" + struct.pack(">QQq", 0x1_0000_0040, 0x1_0000_0050, 1) + b"x"
