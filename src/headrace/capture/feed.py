@@ -105,20 +105,15 @@ class ChangeFeed:
         self._put(rows, ends)
 
     def _decode_before_error(self, batch: MessageBatch) -> None:
-        """Decode the transactions before the one that fails, by bisection."""
-        while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
-            # The batch may have thousands of commits: halving finds the first bad one in a dozen tries.
-            upto = int(commits[(len(commits) - 1) // 2]) + 1
-            first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
+        """Decode the transactions before the one that fails."""
+        first = 0
+        for commit in np.flatnonzero(batch.data[batch.begin] == COMMIT).tolist():
             try:
-                rows, ends = self._translation.take(first)
+                rows, ends = self._translation.take(batch.slice(first, commit + 1))
             except HeadraceError:
-                if len(commits) == 1:
-                    return
-                batch = first
-            else:
-                self._put(rows, ends)
-                batch = rest
+                return
+            self._put(rows, ends)
+            first = commit + 1
 
     def _put(self, rows: ChangeRows, ends: ChangeEnds) -> None:
         if len(rows) or len(ends):

@@ -331,7 +331,7 @@ def _writers_would_fail(
     problems = []
     unwritable = facts.kind != "p" and not facts.writable_when_published
     change = stronger_identity(facts, ()) if unwritable else None
-    failing = failing_writers(facts, (), change, silent)
+    failing = failing_writers(facts, change, silent)
     if failing is not None:
         problems.append(failing.error())
     elif change is not None:
