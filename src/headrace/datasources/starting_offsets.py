@@ -127,7 +127,7 @@ def resume_offset(
     slot = options.slot
     url = for_slot(options.connection, slot)
     with replication_connection(url, "headrace look") as connection:
-        now = read_positions(connection, slot, options.publication)
+        now = read_positions(connection, slot)
     if options.fail_on_data_loss:
         if options.temporary_slot:
             raise temporary_gone(slot, begin.lsn)

@@ -75,7 +75,7 @@ class SourceLog:
 
     def _read(self) -> LogPositions:
         with replication_connection(self.ends.url, "headrace look") as connection:
-            return read_positions(connection, self.ends.slot, self.ends.publication)
+            return read_positions(connection, self.ends.slot)
 
     def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
         offset = Offset.from_json(stream)
