@@ -42,7 +42,7 @@ class ChangeFeed:
     ) -> None:
         self._buffer = buffer
         self._projection = settings.projection
-        self.routing = _create_routing(settings, on_invisible)
+        self.routing: RelationRouting = _routing_of(settings)(settings, on_invisible)
         self.recognition = Recognition(settings.read or start)
         self._translation = Translation(start, settings.tables, self.routing, self.recognition)
 
@@ -120,12 +120,7 @@ class ChangeFeed:
             self._buffer.put(changes_batch(rows, self._projection), int(rows.weight.sum()), ends)
 
 
-def _create_routing(settings: StreamSettings, on_invisible: OnInvisible) -> RelationRouting:
+def _routing_of(settings: StreamSettings) -> type[RootRouting]:
     if settings.documents is not None:
-        return DocumentRouting(settings.url, settings.documents, on_invisible=on_invisible)
-    columns, since = settings.columns, settings.since
-    if settings.expected:
-        return GuardedRouting(
-            settings.url, settings.expected, columns=columns, since=since, on_invisible=on_invisible
-        )
-    return RootRouting(settings.url, settings.tables, columns=columns, since=since, on_invisible=on_invisible)
+        return DocumentRouting
+    return GuardedRouting if settings.expected else RootRouting

@@ -231,12 +231,12 @@ def test_the_lock_is_held_again_after_a_restart_of_the_server(
     with SlotLock(server.url, "s") as lock:
         server.stop("immediate")
         with pytest.raises(HeadraceError) as caught:
-            lock.hold()
+            lock.lost_to()
         assert caught.value.kind is Kind.CONNECTION
         server.start()
         with connect(server.url) as other, advisory_lock(other, "s"):
             pass
-        lock.hold()
+        assert lock.lost_to() is None
         with (
             connect(server.url) as other,
             pytest.raises(HeadraceError, match="headrace lock s") as caught,
@@ -360,7 +360,7 @@ def test_a_slot_is_claimed_only_while_the_drivers_own_session_has_the_lock(url: 
                 with pytest.raises(HeadraceError, match=expected) as caught:
                     claim_slot(late, "s", own)
                 assert caught.value.kind is Kind.SLOT_IN_USE
-                lock.hold()
+                assert lock.lost_to() is None
             assert lock.session not in {None, own}
             execute(other, "SELECT pg_terminate_backend($1, 5000)", (reader.pid,))
             claim_slot(late, "s", lock.session)
