@@ -60,8 +60,6 @@ SELECT current_setting('server_version_num')::int,
         - '0/0')::bigint,
        current_setting('max_replication_slots')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
-       current_setting('max_wal_senders')::int,
-       (SELECT count(*) FROM pg_stat_replication)::int,
        (SELECT nullif(setting::bigint, -1) * 1024 * 1024 FROM pg_settings
         WHERE name = 'max_slot_wal_keep_size'),
        current_setting('server_encoding')
@@ -105,8 +103,6 @@ class ServerFacts:
     current_lsn: Lsn
     max_slots: int
     used_slots: int
-    max_walsenders: int
-    used_walsenders: int
     max_slot_wal_keep_size: int | None
     system_identifier: int
     timeline: int
