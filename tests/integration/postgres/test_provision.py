@@ -16,6 +16,7 @@ from headrace.postgres.publication import PublishedTable, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import read_slot
+from support.frames import messages_of
 from support.slots import ensure_slot
 
 ORDERS, OTHER = TableName("public", 'Or"ders'), TableName("public", "other")
@@ -52,7 +53,7 @@ def streamed(url: str, seconds: float = 1.0) -> bytes:
             frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
-            found += b"".join(data[25:] for data in frames if data[:1] == b"w")
+            found += b"".join(data[25:] for data in messages_of(frames) if data[:1] == b"w")
     return found
 
 

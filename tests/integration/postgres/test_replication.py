@@ -14,6 +14,7 @@ from headrace.model.lsn import Lsn
 from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
+from support.frames import messages_of
 from support.servers import as_user
 
 PUBLICATION = 'Pub "x", y'
@@ -31,7 +32,7 @@ def read_until(stream: ReplicationConnection, tag: bytes, seconds: float = 10.0)
         frames = Frames()
         if not stream.receive(frames, 1):
             stream.wait(0.2)
-        for data in frames:
+        for data in messages_of(frames):
             if data[:1] == b"w":
                 found.append(data[25:])
                 if found[-1][:1] == tag:
@@ -125,7 +126,7 @@ def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Con
         assert stream.receive(found, 1 << 20) > 0
         with pytest.raises(HeadraceError, match="administrator command"):
             stream.receive(found, 1 << 20)
-    assert any(frame[25:26] == b"C" for frame in found)
+    assert any(frame[25:26] == b"C" for frame in messages_of(found))
 
 
 def test_a_server_notices_soon_that_a_reader_has_vanished(url: str) -> None:

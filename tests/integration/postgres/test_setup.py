@@ -24,6 +24,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.teardown import plan_teardown
+from support.frames import messages_of
 from support.servers import as_user
 
 SCHEMA = 'My "Shop'
@@ -433,7 +434,7 @@ def streamed(url: str, slot: str, seconds: float = 1.5) -> list[bytes]:
             frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
-            found += [data[25:] for data in frames if data[:1] == b"w" and data[25:26] == b"I"]
+            found += [data[25:] for data in messages_of(frames) if data[:1] == b"w" and data[25:26] == b"I"]
     return found
 
 
