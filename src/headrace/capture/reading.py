@@ -32,7 +32,7 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
-from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server_errors import RemovedLogError, slot_lost
 from headrace.postgres.session import check_same_server
 
@@ -221,7 +221,7 @@ class LogReader:
         """Return a new connection; for a temporary slot the one that holds it, once."""
         holder, slot = self._settings.holder, self._settings.slot
         if holder is None:
-            return replication_connection(self._settings.url, "headrace capture")
+            return ReplicationConnection(self._settings.url, "headrace capture")
         if self._holder_used:
             raise temporary_gone(slot, self.feed.position.lsn)
         self._holder_used = True

@@ -275,15 +275,6 @@ class ReplicationConnection(Closeable):
         return sqlstate_error(None, str(error), place=self.place, slot=self._slot)
 
 
-def replication_connection(url: str, application_name: str = "headrace") -> ReplicationConnection:
-    """Open a replication connection to the database that `url` names.
-
-    Raises:
-        HeadraceError: as `ReplicationConnection`.
-    """
-    return ReplicationConnection(url, application_name)
-
-
 def _connect(url: str, application_name: str) -> WatchedConnection:
     try:
         return open_connection(

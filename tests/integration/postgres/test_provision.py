@@ -14,7 +14,7 @@ from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.publication import PublishedTable, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import read_slot
 from support.frames import messages_of
 from support.slots import ensure_slot
@@ -46,7 +46,7 @@ def published(connection: Connection) -> Mapping[TableName, PublishedTable]:
 def streamed(url: str, seconds: float = 1.0) -> bytes:
     """The messages of the slot `s`, end to end."""
     found = b""
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start("s", 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

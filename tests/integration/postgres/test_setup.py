@@ -19,7 +19,7 @@ from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import PARTS_SINCE, read_publication
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
@@ -427,7 +427,7 @@ def test_without_the_right_the_statement_is_named(
 def streamed(url: str, slot: str, seconds: float = 1.5) -> list[bytes]:
     """The rows that the stream carries, as raw insert messages."""
     found: list[bytes] = []
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start(slot, 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
