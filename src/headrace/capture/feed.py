@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from headrace.capture.buffer import ChangeBuffer
@@ -35,6 +33,7 @@ class ChangeFeed:
     Attributes:
         recognition: tells whether the log is the one that was read before.
         routing: maps relations to the tables that their changes are reported under.
+        translation: turns messages into changes.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class ChangeFeed:
         self._projection = settings.projection
         self.routing: RelationRouting = _routing_of(settings)(settings, on_invisible)
         self.recognition = Recognition(settings.read or start)
-        self._translation = Translation(start, settings.tables, self.routing, self.recognition)
+        self.translation = Translation(start, settings.tables, self.routing, self.recognition)
 
     def close(self) -> None:
         """Close the connections of the routing."""
@@ -53,23 +52,14 @@ class ChangeFeed:
     @property
     def position(self) -> Offset:
         """Where the decoded changes end."""
-        return self._translation.position
-
-    @property
-    def depth(self) -> int:
-        """See `Translation.depth`."""
-        return self._translation.depth
+        return self.translation.position
 
     def restart(self) -> Lsn:
         """Prepare for messages from a new connection; return where it has to begin (bytes)."""
         position = self.position
-        self._translation.restart(position)
+        self.translation.restart(position)
         # Not at the position: the last transaction before it must come again, to be recognised.
         return self.recognition.beginning(position.lsn)
-
-    def adopt(self, described: Iterable[int]) -> None:
-        """See `Translation.adopt`."""
-        self._translation.adopt(described)
 
     def reach(self, lsn: Lsn) -> None:
         """Note that every change before `lsn` was decoded."""
@@ -80,7 +70,7 @@ class ChangeFeed:
     def idle(self, upto: Lsn | None) -> None:
         """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
         # Inside a transaction no position is idle: its changes lie behind the last commit.
-        if self._translation.xid is None and self.position.transaction is None:
+        if self.translation.xid is None and self.position.transaction is None:
             # A transaction without a wanted change ends no batch: only this moves the slot past it.
             self._idle_at(self.position.lsn)
             if upto is not None:
@@ -96,7 +86,7 @@ class ChangeFeed:
         the old columns.
         """
         try:
-            rows, ends = self._translation.take(batch, streamed=streamed)
+            rows, ends = self.translation.take(batch, streamed=streamed)
         except HeadraceError as error:
             # An error that passes comes with a new connection, which sends all of it again.
             if error.retry is Retry.NEVER and not streamed:
@@ -109,7 +99,7 @@ class ChangeFeed:
         first = 0
         for commit in np.flatnonzero(batch.data[batch.begin] == COMMIT).tolist():
             try:
-                rows, ends = self._translation.take(batch.slice(first, commit + 1))
+                rows, ends = self.translation.take(batch.slice(first, commit + 1))
             except HeadraceError:
                 return
             self._put(rows, ends)

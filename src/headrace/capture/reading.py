@@ -355,7 +355,7 @@ class LogReader:
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._settings.holder is None and idle > give_back_after(
-                self._settings.give_back_seconds, self.feed.depth
+                self._settings.give_back_seconds, self.feed.translation.depth
             ):
                 raise _UnreadConnectionError(Kind.CONNECTION, f"no changes were taken for {idle:.0f} s")
 
@@ -388,7 +388,7 @@ class LogReader:
             if self._closing.is_set():
                 return False
             self._decode(part.messages, streamed=part.streamed)
-            self.feed.adopt(part.described)
+            self.feed.translation.adopt(part.described)
             # A large transaction takes minutes, and the server drops a reader that is silent for so long.
             if part.streamed:
                 self._report(connection)
