@@ -201,7 +201,6 @@ def _joined(pieces: list[MessageBatch]) -> MessageBatch:
 
 
 _IS_MARK = letter_set(b"SEcA")
-_RELATION = ord("R")
 _SHORTEST_RELATION = 9  # a letter, the id of a (sub)transaction, the oid of a table
 
 
