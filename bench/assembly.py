@@ -17,23 +17,17 @@ from pathlib import Path
 from time import perf_counter
 
 from harness import report
-from headrace.assembly import (
-    ReadStrategy,
-    keys_statement,
-    plan_document,
-    range_statement,
-    strategy_for_blocks,
-)
+from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.read_strategies import strategy_for_keys
-from headrace.assembly.statement import range_parameters
+from headrace.assembly.read_strategies import ReadStrategy, strategy_for_blocks, strategy_for_keys
+from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import complete, read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
-from headrace.snapshot import plan_ranges
+from headrace.snapshot.planning import plan_ranges
 
 BAR_WITHOUT_INDEX = 20.0
 BAR_WITH_INDEX = 0.75

@@ -23,7 +23,7 @@ import urllib3
 from harness import report
 from harness.deployment import PREFIX, Deployment, shop
 from harness.pace import PACE_SECONDS, PAUSE_SECONDS, UPDATE, Pace, loaded, reader, searcher, some_users
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import read_catalog
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute

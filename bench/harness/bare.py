@@ -31,7 +31,7 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, Generation, Generations, mapping
 from headrace.sinks.opensearch.documents import refresh
-from headrace.snapshot import plan_ranges
+from headrace.snapshot.planning import plan_ranges
 
 CONNECTIONS = 2
 """To either server, as many as Headrace has."""

@@ -6,8 +6,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.pgoutput import LogicalMessage, MessageBatch, Relation, Truncate
+from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
+from headrace.pgoutput.messages import LogicalMessage, Relation, Truncate
 from reference.pgoutput import (
     UNCHANGED,
     Begin,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headrace import pgoutput
 from headrace.model.lsn import Lsn
+from headrace.pgoutput import decoder
 from headrace.pgoutput.cursor import Cursor, broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 from headrace.pgoutput.messages import Message as RareMessage
@@ -121,7 +121,7 @@ def decode_message(payload: bytes) -> Message:
     """
     read = _READERS.get(payload[:1])
     if read is None:
-        return pgoutput.decode_message(payload)
+        return decoder.decode_message(payload)
     cursor = Cursor(payload)
     cursor.take(1)
     message = read(cursor)

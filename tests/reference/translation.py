@@ -11,10 +11,17 @@ from typing import cast
 from headrace.capture.offset import Offset
 from headrace.model.changes import Op
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation, Truncate
 from headrace.pgoutput.cursor import broken
+from headrace.pgoutput.messages import Relation, Truncate
 from reference.columns import Cells, ChunkBuilder
 from reference.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Row, Update
+
+
+def covers(offset: Offset, commit_lsn: int, sequence: int) -> bool:
+    """Whether the change at (commit record, sequence) lies at or before an offset."""
+    if offset.transaction is None:
+        return commit_lsn < offset.lsn
+    return (commit_lsn, sequence) <= (offset.transaction, offset.sequence)
 
 
 @dataclass(slots=True)
@@ -112,7 +119,7 @@ class Translation:
         transaction = self._open()
         transaction.sequence += 1
         commit_lsn, sequence = transaction.begin.commit_lsn, transaction.sequence
-        if self.resume.covers(commit_lsn, sequence):
+        if covers(self.resume, commit_lsn, sequence):
             return
         oids = message.relations if isinstance(message, Truncate) else (message.relation,)
         for oid in oids:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.plan import Member, linked_first
+from headrace.assembly.plan import DocumentPlan, Member, linked_first
 from headrace.assembly.read_strategies import ReadStrategy, strategy_for_blocks, strategy_for_keys, uses_sets
 from headrace.assembly.statement import (
     casts_statement,
@@ -152,7 +152,7 @@ class Assembler:
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-        usable = self._castable(keys)
+        usable = castable_keys(self._query, self._plan, keys)
         if len(usable) < len(keys):
             return self._read_keys(usable, refuse) if usable else []
         if len(keys) > 1:
@@ -198,7 +198,7 @@ class Assembler:
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-        usable = self._castable(keys)
+        usable = castable_keys(self._query, self._plan, keys)
         return self._query(self._bare, self._columns(usable)) if usable else []
 
     def _check_statement(self) -> None:
@@ -229,20 +229,6 @@ class Assembler:
                 raise
             return False
         return True
-
-    def _castable(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return the keys that can be cast to the key's types; found by halving."""
-        try:
-            self._query(casts_statement(self._plan), self._columns(keys))
-        except HeadraceError as error:
-            if not is_refused_value(error):
-                raise
-        else:
-            return keys
-        if len(keys) == 1:
-            return []
-        middle = len(keys) // 2
-        return [*self._castable(keys[:middle]), *self._castable(keys[middle:])]
 
     def _read(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
         """Read with a generic plan for lookups only: sets are planned again for each number of keys."""
@@ -283,3 +269,24 @@ class Assembler:
         # Sizes of neighbouring documents are alike; one chunk may still be larger than wished.
         affordable = _CHUNK_BYTES * documents // max(size, 1)
         self._chunk = max(1, min(MAX_KEYS, affordable, self._chunk * _GROWTH))
+
+
+def castable_keys(
+    query: Callable[[str, Sequence[object]], object], plan: DocumentPlan, keys: Sequence[Key]
+) -> Sequence[Key]:
+    """Return the keys that can be cast to the key's types; found by halving.
+
+    Args:
+        query: runs a statement with its parameters.
+    """
+    try:
+        query(casts_statement(plan), [list(part) for part in zip(*keys, strict=True)])
+    except HeadraceError as error:
+        if not is_refused_value(error):
+            raise
+    else:
+        return keys
+    if len(keys) == 1:
+        return []
+    middle = len(keys) // 2
+    return [*castable_keys(query, plan, keys[:middle]), *castable_keys(query, plan, keys[middle:])]

@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.assembly.assembler import Assembler
+from headrace.assembly.assembler import Assembler, castable_keys
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.read_strategies import strategy_for_rows, uses_sets
 from headrace.assembly.statement import (
-    casts_statement,
     digests_statement,
     identities_statement,
     ids_statement,
@@ -30,7 +29,7 @@ from headrace.assembly.statement import (
 from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
 from headrace.model.changes import Key, key_of_id
-from headrace.postgres.server_errors import is_refused_row, is_refused_value
+from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 
@@ -186,9 +185,9 @@ class Presence:
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
-        plan = plan_document(spec, catalog)
-        self._width = len(plan.key)
-        self._statement, self._casts = presence_statement(plan), casts_statement(plan)
+        self._plan = plan_document(spec, catalog)
+        self._width = len(self._plan.key)
+        self._statement = presence_statement(self._plan)
 
     def read(self, ids: Sequence[str]) -> Present:
         """Look up these ids.
@@ -198,43 +197,34 @@ class Presence:
         """
         # An index may hold ids that no key can have: the server refuses a NUL in any text.
         keys = {id_: key_of_id(id_, self._width) for id_ in ids if "\0" not in id_}
-        well_formed = {key: None for key in keys.values() if len(key) == self._width}
-        rows, castable = self._read_stamps(list(well_formed))
-        stamps = {id_: stamp for id_, stamp in rows if id_ in keys}
-        return Present(stamps, {id_: key for id_, key in keys.items() if key in castable})
-
-    def _read_stamps(self, keys: list[Key]) -> tuple[list[tuple[str, str]], set[Key]]:
-        """Read the rows of `keys`, and which of these can be cast to the key's type; found by halving.
-
-        A row for which a condition fails has a key, but no stamp.
-        """
-        if not keys:
-            return [], set()
-        columns = [list(part) for part in zip(*keys, strict=True)]
+        usable: Sequence[Key] = list(dict.fromkeys(key for key in keys.values() if len(key) == self._width))
         try:
-            rows = self._session.query(self._statement, columns)
+            rows = self._query(usable)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-        else:
-            return [(id_, stamp) for id_, stamp in rows if stamp is not None], set(keys)
-        if len(keys) == 1:
-            return [], set(keys) if self._is_castable(columns) else set()
-        middle = len(keys) // 2
-        (first_rows, castable), (other_rows, other_castable) = (
-            self._read_stamps(keys[:middle]),
-            self._read_stamps(keys[middle:]),
-        )
-        return first_rows + other_rows, castable | other_castable
+            usable = castable_keys(self._session.query, self._plan, usable)
+            rows = self._read_stamps(usable)
+        stamps = {id_: stamp for id_, stamp in rows if id_ in keys and stamp is not None}
+        known = set(usable)
+        return Present(stamps, {id_: key for id_, key in keys.items() if key in known})
 
-    def _is_castable(self, columns: list[list[str]]) -> bool:
+    def _read_stamps(self, keys: Sequence[Key]) -> list[tuple[str, str | None]]:
+        """Read the rows of `keys` without those for which a condition fails; found by halving."""
         try:
-            self._session.query(self._casts, columns)
+            return self._query(keys)
         except HeadraceError as error:
-            if not is_refused_value(error):
+            if not is_refused_row(error):
                 raise
-            return False
-        return True
+        if len(keys) == 1:
+            return []
+        middle = len(keys) // 2
+        return [*self._read_stamps(keys[:middle]), *self._read_stamps(keys[middle:])]
+
+    def _query(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
+        if not keys:
+            return []
+        return self._session.query(self._statement, [list(part) for part in zip(*keys, strict=True)])
 
 
 def _key_order(plan: DocumentPlan) -> tuple[Column, ...]:

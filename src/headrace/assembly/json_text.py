@@ -49,15 +49,11 @@ def json_text(column: Column, sql: str) -> str:
         return _shape_text(column, sql)
     if column.category == "A":
         return _array(column.base_type.removeprefix("_"), sql)
-    return _scalar(column.base_type, sql)
+    return scalar_text(column.base_type, sql)
 
 
-def number_text(base_type: str, sql: str) -> str:
-    """Render as `json_text` a number that is the result of an aggregate."""
-    return _scalar(base_type, sql)
-
-
-def _scalar(base_type: str, sql: str) -> str:  # noqa: PLR0911, one for each way to write a value
+def scalar_text(base_type: str, sql: str) -> str:  # noqa: PLR0911, one for each way to write a value
+    """Render as `json_text` a value that is no array."""
     if base_type in _AS_PRINTED:
         return f"{sql}::text"
     if base_type in _NEVER_ESCAPED:
@@ -85,7 +81,7 @@ def _scalar(base_type: str, sql: str) -> str:  # noqa: PLR0911, one for each way
 def _array(element: str, sql: str) -> str:
     if element not in _ELEMENT_WISE:
         return f"translate(to_json({sql})::text, {_LINE_BREAKS}, '  ')"
-    text = f"coalesce({_scalar(element, 'u.e')}, 'null')"
+    text = f"coalesce({scalar_text(element, 'u.e')}, 'null')"
     elements = f"FROM unnest({sql}) WITH ORDINALITY AS u (e, o)"
     opening, closing = (
         f"(SELECT count(*)::int FROM unnest(d.sizes) AS size WHERE {ordinal} % size = 0)"
@@ -134,11 +130,11 @@ def location_text(column: Column, sql: str) -> str:
     row (22P02).
     """
     if column.base_type == "point":
-        lon, lat = (_scalar("float8", f"({sql})[{axis}]") for axis in (0, 1))
+        lon, lat = (scalar_text("float8", f"({sql})[{axis}]") for axis in (0, 1))
     elif column.base_type in ("geometry", "geography") and is_foreign(column):
         schema = identifier(column.home)
         point = f"{sql}::{schema}.geometry"
-        lon, lat = (_scalar("float8", f"{schema}.st_{axis}({point})") for axis in ("x", "y"))
+        lon, lat = (scalar_text("float8", f"{schema}.st_{axis}({point})") for axis in ("x", "y"))
         kind = f"{schema}.st_geometrytype({point})"
         is_no_point = f"({kind} || ' is no point')::float8::text"
         return f"CASE WHEN {kind} = 'ST_Point' THEN {_place(lat, lon)} ELSE {is_no_point} END"

@@ -22,8 +22,8 @@ from headrace.assembly.json_text import (
     TEXTUAL,
     json_text,
     location_text,
-    number_text,
     point_text,
+    scalar_text,
     transformed_text,
 )
 from headrace.assembly.plan import (
@@ -301,7 +301,7 @@ def _sum(column: Column, sql: str, order: str) -> str:
     if column.base_type in FLOATS:
         return _float_sum(column, sql, order)
     exact = sql if column.base_type != "money" else f"{sql}::numeric"
-    return number_text("numeric", f"sum({exact})::numeric")
+    return scalar_text("numeric", f"sum({exact})::numeric")
 
 
 def _average(column: Column, sql: str, order: str) -> str:
@@ -310,10 +310,10 @@ def _average(column: Column, sql: str, order: str) -> str:
         return _float_sum(column, sql, order, divided=True)
     if column.base_type == "float4":
         # PostgreSQL averages float4 as doubles: that cannot overflow.
-        return number_text("float8", f"avg({sql} ORDER BY {order})")
+        return scalar_text("float8", f"avg({sql} ORDER BY {order})")
     mean = f"round(sum({sql}::numeric), 30) / nullif(count({sql}), 0)"
     if column.base_type != "numeric":
-        return number_text("float8", f"({mean})::float8")
+        return scalar_text("float8", f"({mean})::float8")
     text = f"CASE WHEN abs(s.mean) <= {_GREATEST} THEN s.mean::float8::text END"
     return f"(SELECT {text} FROM (SELECT {mean} AS mean) AS s)"
 

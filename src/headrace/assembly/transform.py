@@ -13,7 +13,6 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -118,22 +117,21 @@ def transformed_operations(name: str, operations: Iterable[DocumentOperation]) -
         HeadraceError: TRANSFORM, where the function fails or its result is invalid.
     """
     function = load_transform(name)
-    for kind, group in groupby(_numbered(operations), key=lambda numbered: numbered[0]):
-        operations_ = [operation for _, operation in group]
-        yield from operations_ if kind < 0 else _apply(name, function, operations_)
-
-
-def _numbered(operations: Iterable[DocumentOperation]) -> Iterator[tuple[int, DocumentOperation]]:
-    """Pair each operation with the number of its batch; a delete with a negative number."""
-    batch, count, size = 0, 0, 0
+    batch: list[DocumentOperation] = []
+    size = 0
     for operation in operations:
+        added = len(operation.body or b"")
+        is_full = len(batch) == _MAX_DOCUMENTS or size + added > _MAX_BYTES
+        if batch and (is_full or operation.body is None):
+            yield from _apply(name, function, batch)
+            batch, size = [], 0
         if operation.body is None:
-            yield -1 - batch, operation
-            continue
-        if count == _MAX_DOCUMENTS or (count and size + len(operation.body) > _MAX_BYTES):
-            batch, count, size = batch + 1, 0, 0
-        count, size = count + 1, size + len(operation.body)
-        yield batch, operation
+            yield operation
+        else:
+            batch.append(operation)
+            size += added
+    if batch:
+        yield from _apply(name, function, batch)
 
 
 def _apply(name: str, function: Function, operations: list[DocumentOperation]) -> Iterator[DocumentOperation]:

@@ -13,14 +13,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
-from types import TracebackType
 from typing import Self
 
 from headrace.capture.continuity import LogPositions
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import MessageBatch
+from headrace.pgoutput.batch import MessageBatch
 from headrace.postgres.backlog import BacklogReader
+from headrace.postgres.connection import Closeable
 
 _WAITING = 8  # batches of about 8 MB, for each session
 _LARGE = 32 << 20  # such a batch holds a wide row and waits alone
@@ -75,7 +75,7 @@ def open_readers(
     return readers
 
 
-class BacklogFeed:
+class BacklogFeed(Closeable):
     """The messages of the log in (start, end], in order, as a context manager and an iterator.
 
     Yields batches of messages, and after each window its end: everything that committed before has been
@@ -108,9 +108,7 @@ class BacklogFeed:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """Stop the threads; a session is not closed while a thread reads from it."""
         self._closing.set()
         for reader, thread in zip(self._readers, self._threads, strict=True):
@@ -164,7 +162,7 @@ class BacklogFeed:
             # Eight batches with values of hundreds of megabytes would not fit into memory.
             while not waiting.empty() and not self._closing.wait(_LARGE_SECONDS):
                 pass
-        # A time limit for each try: after `__exit__` nobody takes from a full queue.
+        # A time limit for each try: after `close` nobody takes from a full queue.
         while not self._closing.is_set():
             try:
                 waiting.put(item, timeout=_POLL_SECONDS)

@@ -292,7 +292,9 @@ class ChangeBuffer:
             parts = [chunk.ends.contexts for chunk in self._chunks]
         found = (context for part in parts for context in part)
         # `commit_lsn` is where a commit record begins, an offset where one ends: hence `<=` and `<`.
-        return list(islice((one for one in found if start.lsn <= one.commit_lsn < end.lsn), MOST_CONTEXTS))
+        return list(
+            islice((context for context in found if start.lsn <= context.commit_lsn < end.lsn), MOST_CONTEXTS)
+        )
 
     def last_before(self, end: Offset) -> KnownCommit | None:
         """Return the transaction of the last buffered change that `end` covers; None where there is none."""

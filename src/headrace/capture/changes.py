@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from headrace.capture.offset import Offset
 from headrace.model.trace import CommitContext
-from headrace.pgoutput import Relation
 from headrace.pgoutput.batch import Bytes, Numbers
 from headrace.pgoutput.columnar import Cells, Letters, Tuples
+from headrace.pgoutput.messages import Relation
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from headrace.capture.changes import ChangeRows
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation
 from headrace.pgoutput.batch import Numbers
 from headrace.pgoutput.columnar import (
     BINARY,
@@ -34,6 +33,7 @@ from headrace.pgoutput.columnar import (
     Tuples,
 )
 from headrace.pgoutput.cursor import broken
+from headrace.pgoutput.messages import Relation
 
 WIDEST_COMPARED = 1 << 20
 """Bytes of a value that is only compared; a longer one is left out, and then counts as changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
@@ -23,7 +23,6 @@ _POSITIONS = """
            (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            (SELECT (restart_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END,
-           (SELECT oid::bigint FROM pg_publication WHERE pubname = {publication}),
            pg_is_in_recovery()::int,
            (SELECT coalesce((to_jsonb(s) ->> 'synced')::boolean, false)::int FROM pg_replication_slots s
             WHERE slot_name = {slot})
@@ -40,7 +39,6 @@ class LogOrigin:
         system: the database system's identifier.
         timeline: the log's timeline; a promotion and a point-in-time recovery begin a new one.
         database: the database's oid, which changes when the database is dropped and created again.
-        publication: the oid of the publication that the log was first read with; None where not known.
         began: where the timeline branched off the one before it (bytes), 0 for the first; None where not
             known. Two promoted standbys give their timelines the same number.
         standby: whether the server was a standby; None where not known.
@@ -49,42 +47,28 @@ class LogOrigin:
     system: str
     timeline: int
     database: int
-    publication: int | None = field(default=None, compare=False)
     began: Lsn | None = field(default=None, compare=False)
     standby: bool | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that a checkpoint stores beside a position."""
         known = {"system": self.system, "timeline": self.timeline, "database": self.database}
-        if self.publication is not None:
-            known["publication"] = self.publication
         if self.began is not None:
             known["timeline_began"] = format_lsn(self.began)
         if self.standby is not None:
             known["standby"] = self.standby
         return known
 
-    def following(self, before: LogOrigin | None) -> LogOrigin:
-        """Return the same origin with the publication of `before`, if `before` has one."""
-        if before is None or before.publication is None:
-            return self
-        return replace(self, publication=before.publication)
-
-    def has_publication_of(self, before: LogOrigin | None) -> bool:
-        """Return whether the publication is that of `before`; True if `before` has none."""
-        return before is None or before.publication in {None, self.publication}
-
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LogOrigin | None:
         """Read what `to_json` wrote; None for a position that was stored before anything was read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
-        publication, began = stored.get("publication"), stored.get("timeline_began")
+        began = stored.get("timeline_began")
         return cls(
             str(stored["system"]),
             int(stored["timeline"]),
             int(stored["database"]),
-            None if publication is None else int(publication),
             None if began is None else parse_lsn(str(began)),
             stored.get("standby"),
         )
@@ -115,7 +99,7 @@ class LogPositions:
         return None if before is None else self.switches.get(before.timeline)
 
 
-def read_positions(connection: ReplicationConnection, slot: str, publication: str = "") -> LogPositions:
+def read_positions(connection: ReplicationConnection, slot: str) -> LogPositions:
     """Read the positions of the slot and of the log from the server.
 
     Raises:
@@ -123,9 +107,8 @@ def read_positions(connection: ReplicationConnection, slot: str, publication: st
     """
     [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
     # One statement: positions of two moments could not be compared.
-    query = _POSITIONS.format(slot=literal(slot), publication=literal(publication))
-    [numbers] = connection.execute(query)
-    database, confirmed, restart, written, published, standby, synced = (
+    [numbers] = connection.execute(_POSITIONS.format(slot=literal(slot)))
+    database, confirmed, restart, written, standby, synced = (
         None if number is None else int(number) for number in numbers
     )
     switches = _read_switches(connection, int(timeline or 0))
@@ -133,7 +116,6 @@ def read_positions(connection: ReplicationConnection, slot: str, publication: st
         str(system),
         int(timeline or 0),
         database or 0,
-        published,
         _timeline_start(switches, int(timeline or 0)),
         standby=bool(standby),
     )

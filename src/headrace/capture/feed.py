@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from headrace.capture.buffer import ChangeBuffer
@@ -23,7 +21,7 @@ from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import MessageBatch
+from headrace.pgoutput.batch import MessageBatch
 
 
 class ChangeFeed:
@@ -35,6 +33,7 @@ class ChangeFeed:
     Attributes:
         recognition: tells whether the log is the one that was read before.
         routing: maps relations to the tables that their changes are reported under.
+        translation: turns messages into changes.
     """
 
     def __init__(
@@ -42,9 +41,9 @@ class ChangeFeed:
     ) -> None:
         self._buffer = buffer
         self._projection = settings.projection
-        self.routing = _create_routing(settings, on_invisible)
+        self.routing: RelationRouting = _routing_of(settings)(settings, on_invisible)
         self.recognition = Recognition(settings.read or start)
-        self._translation = Translation(start, settings.tables, self.routing, self.recognition)
+        self.translation = Translation(start, settings.tables, self.routing, self.recognition)
 
     def close(self) -> None:
         """Close the connections of the routing."""
@@ -53,23 +52,14 @@ class ChangeFeed:
     @property
     def position(self) -> Offset:
         """Where the decoded changes end."""
-        return self._translation.position
-
-    @property
-    def depth(self) -> int:
-        """See `Translation.depth`."""
-        return self._translation.depth
+        return self.translation.position
 
     def restart(self) -> Lsn:
         """Prepare for messages from a new connection; return where it has to begin (bytes)."""
         position = self.position
-        self._translation.restart(position)
+        self.translation.restart(position)
         # Not at the position: the last transaction before it must come again, to be recognised.
         return self.recognition.beginning(position.lsn)
-
-    def adopt(self, described: Iterable[int]) -> None:
-        """See `Translation.adopt`."""
-        self._translation.adopt(described)
 
     def reach(self, lsn: Lsn) -> None:
         """Note that every change before `lsn` was decoded."""
@@ -80,7 +70,7 @@ class ChangeFeed:
     def idle(self, upto: Lsn | None) -> None:
         """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
         # Inside a transaction no position is idle: its changes lie behind the last commit.
-        if self._translation.xid is None and self.position.transaction is None:
+        if self.translation.xid is None and self.position.transaction is None:
             # A transaction without a wanted change ends no batch: only this moves the slot past it.
             self._idle_at(self.position.lsn)
             if upto is not None:
@@ -96,7 +86,7 @@ class ChangeFeed:
         the old columns.
         """
         try:
-            rows, ends = self._translation.take(batch, streamed=streamed)
+            rows, ends = self.translation.take(batch, streamed=streamed)
         except HeadraceError as error:
             # An error that passes comes with a new connection, which sends all of it again.
             if error.retry is Retry.NEVER and not streamed:
@@ -105,32 +95,22 @@ class ChangeFeed:
         self._put(rows, ends)
 
     def _decode_before_error(self, batch: MessageBatch) -> None:
-        """Decode the transactions before the one that fails, by bisection."""
-        while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
-            # The batch may have thousands of commits: halving finds the first bad one in a dozen tries.
-            upto = int(commits[(len(commits) - 1) // 2]) + 1
-            first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
+        """Decode the transactions before the one that fails."""
+        first = 0
+        for commit in np.flatnonzero(batch.data[batch.begin] == COMMIT).tolist():
             try:
-                rows, ends = self._translation.take(first)
+                rows, ends = self.translation.take(batch.slice(first, commit + 1))
             except HeadraceError:
-                if len(commits) == 1:
-                    return
-                batch = first
-            else:
-                self._put(rows, ends)
-                batch = rest
+                return
+            self._put(rows, ends)
+            first = commit + 1
 
     def _put(self, rows: ChangeRows, ends: ChangeEnds) -> None:
         if len(rows) or len(ends):
             self._buffer.put(changes_batch(rows, self._projection), int(rows.weight.sum()), ends)
 
 
-def _create_routing(settings: StreamSettings, on_invisible: OnInvisible) -> RelationRouting:
+def _routing_of(settings: StreamSettings) -> type[RootRouting]:
     if settings.documents is not None:
-        return DocumentRouting(settings.url, settings.documents, on_invisible=on_invisible)
-    columns, since = settings.columns, settings.since
-    if settings.expected:
-        return GuardedRouting(
-            settings.url, settings.expected, columns=columns, since=since, on_invisible=on_invisible
-        )
-    return RootRouting(settings.url, settings.tables, columns=columns, since=since, on_invisible=on_invisible)
+        return DocumentRouting
+    return GuardedRouting if settings.expected else RootRouting

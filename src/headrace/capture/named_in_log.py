@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation
+from headrace.pgoutput.messages import Relation
 from headrace.postgres.session import ReadSession
 
 GONE = -1

@@ -57,12 +57,6 @@ class Offset:
             return self.lsn, -1
         return self.transaction, self.sequence
 
-    def covers(self, commit_lsn: Lsn, sequence: int) -> bool:
-        """Return whether the change at (commit record, sequence) lies at or before this offset."""
-        if self.transaction is None:
-            return commit_lsn < self.lsn
-        return (commit_lsn, sequence) <= (self.transaction, self.sequence)
-
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a dict of texts and numbers, as Spark stores it."""
         whole: dict[str, Any] = {"version": _VERSION, "lsn": format_lsn(self.lsn)}

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from headrace.capture.backlog import PASSING, BacklogFeed, backlog_end, open_readers
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.continuity import (
-    LogOrigin,
     LogPositions,
     check_continuity,
     check_same_timeline,
@@ -30,9 +29,10 @@ from headrace.capture.streamed_transactions import Room, SpoolFullError, Streame
 from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
+from headrace.pgoutput.batch import MessageBatch
+from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
-from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server_errors import RemovedLogError, slot_lost
 from headrace.postgres.session import check_same_server
 
@@ -97,7 +97,6 @@ class LogReader:
         self._streams_only = settings.backlog_bytes is None or settings.holder is not None
         self._holder_used = False
         self._backlog_failed_at: Lsn | None = None
-        self._backlog_publication: int | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
         self._renewing = threading.Event()
@@ -222,7 +221,7 @@ class LogReader:
         """Return a new connection; for a temporary slot the one that holds it, once."""
         holder, slot = self._settings.holder, self._settings.slot
         if holder is None:
-            return replication_connection(self._settings.url, "headrace capture")
+            return ReplicationConnection(self._settings.url, "headrace capture")
         if self._holder_used:
             raise temporary_gone(slot, self.feed.position.lsn)
         self._holder_used = True
@@ -230,7 +229,7 @@ class LogReader:
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
-        positions = read_positions(connection, slot, self._settings.publication)
+        positions = read_positions(connection, slot)
         self.server_mark = connection.server_mark
         # Only now: the server behind this connection is the one that is compared.
         self._renewing.clear()
@@ -239,27 +238,10 @@ class LogReader:
         check_continuity(positions, slot, reached, self.origin, known=known)
         if self._settings.same_timeline and self.origin is not None:
             check_same_timeline(positions.origin, self.origin)
-        self._check_publication(positions.origin)
-        self.origin = positions.origin.following(self.origin)
+        self.origin = positions.origin
         # From here on nothing is confirmed until the last transaction that was read has come again.
         self.feed.recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
-
-    def _check_publication(self, now: LogOrigin) -> None:
-        """Raise an error if the publication was replaced while the backlog was read.
-
-        PostgreSQL 18 silently leaves out of a backlog what was changed while there was no publication.
-        Documents need no check: their catalog is watched, and they are rebuilt.
-        """
-        before = self._backlog_publication
-        if before is not None and before != now.publication and self._settings.documents is None:
-            raise HeadraceError(
-                Kind.PUBLICATION,
-                f"the publication {self._settings.publication!r} was dropped or recreated while the backlog "
-                f"of the slot {self._settings.slot!r} was read: changes may be missing",
-                "Start with a new slot and a new checkpoint, and backfill again what was read from here.",
-            )
-        self._backlog_publication = None
 
     # The stream.
 
@@ -373,7 +355,7 @@ class LogReader:
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._settings.holder is None and idle > give_back_after(
-                self._settings.give_back_seconds, self.feed.depth
+                self._settings.give_back_seconds, self.feed.translation.depth
             ):
                 raise _UnreadConnectionError(Kind.CONNECTION, f"no changes were taken for {idle:.0f} s")
 
@@ -406,7 +388,7 @@ class LogReader:
             if self._closing.is_set():
                 return False
             self._decode(part.messages, streamed=part.streamed)
-            self.feed.adopt(part.described)
+            self.feed.translation.adopt(part.described)
             # A large transaction takes minutes, and the server drops a reader that is silent for so long.
             if part.streamed:
                 self._report(connection)
@@ -472,14 +454,10 @@ class LogReader:
         least = self._settings.backlog_bytes
         if self._closing.is_set() or self._streams_only or least is None:
             return None
-        if self._settings.documents is None and not now.origin.has_publication_of(self.origin):
-            # PostgreSQL 18 silently leaves out of SQL what was written while there was no publication.
-            return None  # only the stream reports changes that were made without a publication
         return backlog_end(now, self.feed.position.lsn, least)
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
         begin = self.feed.position.lsn
-        self._backlog_publication = None if self.origin is None else self.origin.publication
         try:
             self._read_backlog_upto(connection, end)
         except HeadraceError as error:

@@ -7,23 +7,25 @@ with those of the documents' plan, or with those that a query was started with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.capture.named_in_log import NamedInLog
 from headrace.capture.visibility import await_visible
 from headrace.catalog.known import uncarried_key
-from headrace.catalog.needs import ColumnNeed, Needs
+from headrace.catalog.needs import ColumnNeed
 from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_leaves, read_place
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation, RelationColumn
+from headrace.pgoutput.messages import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import KeptSession, ReadSession
+
+if TYPE_CHECKING:
+    from headrace.capture.settings import StreamSettings
 
 _LOOK_SECONDS = 0.5
 
@@ -80,38 +82,27 @@ class RootRouting(RelationRouting):
 
     A TRUNCATE of a leaf empties no other leaf, so it keeps the leaf's name, unless all leaves are truncated.
 
+    A partition is reported under the nearest requested table above it, else under the topmost one. For
+    documents it is the topmost of their tables, where the plan begins; rows of a detached partition still
+    count, because they only lead to rows that are read again.
+
     Args:
-        url: the database.
-        wanted: the requested tables; a partition is reported under the nearest of them above it, else under
-            the topmost table.
-        planned: the tables of documents by their oids, in place of `wanted`. A partition is reported under
-            the topmost of them, where the plan begins. Rows of a detached partition still count, because
-            they only lead to rows that are read again.
-        columns: is told of every description; None where names of columns are not looked at.
-        since: positions (bytes) before which a table's changes are not used.
+        settings: of the stream.
         on_invisible: called about twice a second while a transaction that describes a table is not visible.
     """
 
-    def __init__(
-        self,
-        url: str,
-        wanted: Iterable[TableName] = (),
-        planned: Mapping[int, TableName] | None = None,
-        *,
-        columns: NamedInLog | None = None,
-        since: Mapping[TableName, Lsn] = MappingProxyType({}),
-        on_invisible: OnInvisible = lambda _: None,
-    ) -> None:
-        self._columns = columns
-        self._since = since
+    def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
+        self._columns = settings.columns
+        self._since = settings.since
         self._on_invisible = on_invisible
-        self._wanted = frozenset(wanted)
-        self._planned = planned or {}
-        self._topmost = planned is not None
+        needs = settings.documents
+        self._topmost = needs is not None
+        self._planned = {need.oid: table for table, need in (needs or {}).items()}
+        self._wanted = frozenset() if self._topmost else frozenset(settings.expected or settings.tables)
         self._roots = PartitionRoots(self._read, keep=self._topmost)
         self._own: dict[int, TableName] = {}
         self._truncated: Mapping[TableName, TableName] = {}
-        self._session = KeptSession(url)
+        self._session = KeptSession(settings.url)
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name, which is read from the catalog.
@@ -193,10 +184,9 @@ class DocumentRouting(RootRouting):
     come.
     """
 
-    def __init__(self, url: str, needs: Needs, *, on_invisible: OnInvisible = lambda _: None) -> None:
-        planned = {need.oid: table for table, need in needs.items()}
-        super().__init__(url, planned=planned, on_invisible=on_invisible)
-        self._needs = {table: need.columns for table, need in needs.items()}
+    def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
+        super().__init__(settings, on_invisible)
+        self._needs = {table: need.columns for table, need in (settings.documents or {}).items()}
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name; its columns are checked before any row is used."""
@@ -323,17 +313,9 @@ class PlannedTable:
 class GuardedRouting(RootRouting):
     """Reports root names for a query with typed columns; refuses rows of a table that was altered."""
 
-    def __init__(
-        self,
-        url: str,
-        expected: Mapping[TableName, PlannedTable],
-        *,
-        columns: NamedInLog | None = None,
-        since: Mapping[TableName, Lsn] = MappingProxyType({}),
-        on_invisible: OnInvisible = lambda _: None,
-    ) -> None:
-        super().__init__(url, expected, columns=columns, since=since, on_invisible=on_invisible)
-        self._expected = expected
+    def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
+        super().__init__(settings, on_invisible)
+        self._expected = settings.expected
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name; its columns are checked before any row is used."""

@@ -20,8 +20,6 @@ from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.locks import LockSession
 
-_NANOSECONDS = 1_000_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class OfferedPlan:
@@ -193,20 +191,15 @@ class SignalFiles:
 
     def _mark(self, name: str) -> None:
         """Note that something happens now; a failed write is ignored."""
-        file, now = self.folder / name, time.monotonic_ns()
         with contextlib.suppress(OSError):
-            try:
-                os.utime(file, ns=(now, now))  # monotonic: the system time can be changed
-            except FileNotFoundError:
-                file.touch()
-                os.utime(file, ns=(now, now))
+            self._write(name, str(time.monotonic()))  # monotonic: the system time can be changed
 
     def _marked(self, name: str) -> float | None:
         """Return when something happened last (monotonic seconds); None where it did not yet."""
-        try:
-            return (self.folder / name).stat().st_mtime_ns / _NANOSECONDS
-        except OSError:
-            return None
+        with contextlib.suppress(OSError):
+            text = self._read(name)
+            return None if text is None else float(text)
+        return None
 
     def _flag(self, name: str, *, is_set: bool) -> None:
         """Create or remove an empty file; a failed write is ignored."""

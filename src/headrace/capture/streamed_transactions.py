@@ -22,18 +22,12 @@ import numpy.typing as npt
 
 from headrace.capture.trace_contexts import find_messages
 from headrace.errors import HeadraceError, Kind
-from headrace.pgoutput import (
-    MessageBatch,
-    StreamAbort,
-    StreamCommit,
-    StreamStart,
-    StreamStop,
-    decode_message,
-)
-from headrace.pgoutput.batch import SLACK, Bytes, Numbers
+from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers
 from headrace.pgoutput.columnar import DELETE, INSERT, TRUNCATE, UPDATE, Letters, Numerals, letter_set
 from headrace.pgoutput.cursor import broken
+from headrace.pgoutput.decoder import decode_message
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
+from headrace.pgoutput.messages import StreamAbort, StreamCommit, StreamStart, StreamStop
 
 # The server streams the largest transaction when logical_decoding_work_mem is full: that may be small.
 _IN_MEMORY = 128 << 10
@@ -207,7 +201,6 @@ def _joined(pieces: list[MessageBatch]) -> MessageBatch:
 
 
 _IS_MARK = letter_set(b"SEcA")
-_RELATION = ord("R")
 _SHORTEST_RELATION = 9  # a letter, the id of a (sub)transaction, the oid of a table
 
 

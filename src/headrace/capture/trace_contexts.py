@@ -10,9 +10,10 @@ import numpy as np
 
 from headrace.capture.transactions import Transactions
 from headrace.model.trace import CommitContext, parse_traceparent
-from headrace.pgoutput import LogicalMessage, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers
 from headrace.pgoutput.columnar import Letters
+from headrace.pgoutput.decoder import decode_message
+from headrace.pgoutput.messages import LogicalMessage
 
 PREFIX = "headrace.trace"
 MESSAGE = ord("M")

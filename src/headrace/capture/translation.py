@@ -21,7 +21,6 @@ from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.trace import CommitContext
-from headrace.pgoutput import Relation, Truncate, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers
 from headrace.pgoutput.columnar import (
     DELETE,
@@ -36,6 +35,8 @@ from headrace.pgoutput.columnar import (
     letter_set,
 )
 from headrace.pgoutput.cursor import broken
+from headrace.pgoutput.decoder import decode_message
+from headrace.pgoutput.messages import Relation, Truncate
 
 _CHANGE_BYTES = 64
 """The weight of a change besides its message (bytes)."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headrace.assembly import keys_statements, plan_document, range_statement, strategy_for_blocks
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.read_strategies import strategy_for_blocks
+from headrace.assembly.statement import keys_statements, range_statement
 from headrace.catalog import Catalog
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext

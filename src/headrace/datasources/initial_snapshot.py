@@ -31,8 +31,8 @@ from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
-from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import exported_snapshot, positioned_snapshot
+from headrace.snapshot.planning import PlannedPart, plan_tables
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import RowSelection, read_part, select
 

@@ -26,8 +26,9 @@ from headrace.model.types import quoted
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import FlushedReads
-from headrace.snapshot import RowSelection, check_readable, check_table, plan_tables, read_part
+from headrace.snapshot.planning import check_table, plan_tables
 from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
+from headrace.snapshot.reading import RowSelection, check_readable, read_part
 from headrace.spark.failures import short_traceback
 from headrace.spark.garbage import freeze_imports
 

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import drop_slot, read_slot
 
 _LOG = logging.getLogger(__name__)
@@ -126,8 +126,8 @@ def resume_offset(
     """
     slot = options.slot
     url = for_slot(options.connection, slot)
-    with replication_connection(url, "headrace look") as connection:
-        now = read_positions(connection, slot, options.publication)
+    with ReplicationConnection(url, "headrace look") as connection:
+        now = read_positions(connection, slot)
     if options.fail_on_data_loss:
         if options.temporary_slot:
             raise temporary_gone(slot, begin.lsn)

@@ -18,8 +18,7 @@ from headrace.mirror.modes import LoadMoment
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.copying import RowSession
-from headrace.snapshot import read_part
-from headrace.snapshot.reading import RowSelection
+from headrace.snapshot.reading import RowSelection, read_part
 
 CONNECTIONS = 2
 """So many units are read at once."""

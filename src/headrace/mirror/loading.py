@@ -29,8 +29,8 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
+from headrace.snapshot.planning import PlannedPart, plan_tables
 
 _BYTES_OF_TABLE_PER_FILE = 2
 """Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""

@@ -17,7 +17,7 @@ from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.connection import connect
 from headrace.postgres.publication import read_publication
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.setup import publication_too_young
 from headrace.postgres.slot import read_slot, slot_problem
 
@@ -74,8 +74,8 @@ class SourceLog:
             return read_published(connection, self.ends.publication, names)
 
     def _read(self) -> LogPositions:
-        with replication_connection(self.ends.url, "headrace look") as connection:
-            return read_positions(connection, self.ends.slot, self.ends.publication)
+        with ReplicationConnection(self.ends.url, "headrace look") as connection:
+            return read_positions(connection, self.ends.slot)
 
     def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
         offset = Offset.from_json(stream)

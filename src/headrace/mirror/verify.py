@@ -38,8 +38,8 @@ from headrace.postgres.connection import connect
 from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock, find_holder
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
+from headrace.snapshot.planning import plan_tables
 
 _LOOKS = 5
 _WAIT_SECONDS = 60.0

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -54,3 +55,28 @@ class MessageBatch:
         begin[:1] = 0
         begin[1:] = end[:-1]
         return cls(np.frombuffer(data, np.uint8), begin, end)
+
+
+def take_values(
+    data: Bytes, begin: Numbers, size: Numbers, wanted: Numbers, missing: npt.NDArray[np.bool_] | None
+) -> pa.BinaryArray:
+    """Copy values from a buffer as one column.
+
+    The addresses ascend, so one Arrow array can cover the whole buffer without a copy: its even elements are
+    the values, its odd ones the bytes between them.
+
+    Args:
+        data: the buffer.
+        begin, size: where each value lies (bytes), `(values,)`.
+        wanted: the indices of those that are copied.
+        missing: which of these are null; None: none is.
+    """
+    # Offsets of 32 bits: a batch stays far below 2 GiB.
+    offsets = np.empty(2 * len(begin) + 1, np.int32)
+    offsets[0:-1:2] = begin
+    offsets[1::2] = begin + size
+    # The last odd element is empty: the bytes behind the last value belong to nobody.
+    offsets[-1] = offsets[-2] if len(offsets) > 1 else 0
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    values = pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+    return values.take(pa.array(wanted * 2, mask=missing))

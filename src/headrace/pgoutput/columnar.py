@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers
+from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values
 from headrace.pgoutput.cursor import broken
 
 Letters = npt.NDArray[np.uint8]
@@ -80,22 +80,10 @@ class Cells:
     kind: Letters
 
     def take(self, data: Bytes, wanted: Numbers) -> pa.BinaryArray:
-        """Copy the values at the indices `wanted`; NULL and UNCHANGED become null.
-
-        The addresses ascend, so one Arrow array can cover the whole buffer without a copy: its even elements
-        are the values, its odd ones the bytes between them.
-        """
-        # Offsets of 32 bits: a batch stays far below 2 GiB.
-        offsets = np.empty(2 * len(self.begin) + 1, np.int32)
-        offsets[0:-1:2] = self.begin
-        offsets[1::2] = self.begin + self.size
-        # The last odd element is empty: the bytes behind the last value belong to nobody.
-        offsets[-1] = offsets[-2] if len(offsets) > 1 else 0
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        values = pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+        """Copy the values at the indices `wanted`; NULL and UNCHANGED become null."""
         kind = self.kind[wanted]
         missing = (kind == NULL) | (kind == UNCHANGED)
-        return values.take(pa.array(wanted * 2, mask=missing if missing.any() else None))
+        return take_values(data, self.begin, self.size, wanted, missing if missing.any() else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.value_type import ValueType
-from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers
+from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What stands before the first row: the signature, no flags, no extension."""
@@ -161,19 +161,8 @@ def _decode(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
 
 
 def _bytes(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
-    """Copy the fields of a text or bytea column.
-
-    The addresses ascend, so one Arrow array can cover the whole buffer without a copy: its even elements
-    are the values, its odd ones the bytes between them.
-    """
-    rows = len(fields.begin)
-    offsets = np.empty(2 * rows + 1, np.int32)
-    offsets[0:-1:2] = fields.begin
-    offsets[1::2] = fields.begin + fields.size
-    offsets[-1:] = len(data)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    values = pa.BinaryArray.from_buffers(pa.binary(), 2 * rows, buffers)
-    values = values.take(pa.array(np.arange(0, 2 * rows, 2), mask=fields.missing))
+    """Copy the fields of a text or bytea column."""
+    values = take_values(data, fields.begin, fields.size, np.arange(len(fields.begin)), fields.missing)
     if column.arrow == pa.binary():
         return values
     try:

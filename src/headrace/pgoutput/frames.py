@@ -6,8 +6,7 @@ Source: PostgreSQL documentation, "Streaming Replication Protocol" (XLogData, ke
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -50,6 +49,7 @@ def decode_keepalive(data: bytes) -> Keepalive:
     return Keepalive(wal_end, reply)
 
 
+@dataclass(slots=True)
 class Frames:
     """CopyData messages, one after the other in one buffer.
 
@@ -60,27 +60,8 @@ class Frames:
         ends: where each message ends.
     """
 
-    __slots__ = ("data", "ends")
-
-    def __init__(self, frames: Iterable[bytes] = ()) -> None:
-        self.data = bytearray()
-        self.ends: list[int] = []
-        for frame in frames:
-            self.append(frame)
-
-    def append(self, frame: bytes | memoryview) -> None:
-        """Add a copy of one message."""
-        self.data += frame
-        self.ends.append(len(self.data))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __iter__(self) -> Iterator[bytes]:
-        begin = 0
-        for end in self.ends:
-            yield bytes(self.data[begin:end])
-            begin = end
+    data: bytearray = field(default_factory=bytearray)
+    ends: list[int] = field(default_factory=list)
 
 
 def split_frames(frames: Frames) -> tuple[MessageBatch, Lsn, list[tuple[int, Keepalive]]]:

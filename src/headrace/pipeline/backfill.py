@@ -34,7 +34,8 @@ from headrace.postgres.lock_holders import locks_of
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import count, ids, refresh
-from headrace.snapshot import RangesDone, plan_ranges
+from headrace.snapshot.planning import plan_ranges
+from headrace.snapshot.ranges import RangesDone
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.state import (

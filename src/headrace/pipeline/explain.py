@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.assembly import plan_document
+from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import casts_statement, conditions_statement
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.assembly import plan_document
+from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import document_probe, filter_probes, filter_trials
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.access import unreadable_tables

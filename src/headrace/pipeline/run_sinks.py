@@ -16,7 +16,8 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.registry import open_sink
-from headrace.sinks.stdout import Relay, StdoutWriter
+from headrace.sinks.stdout.relay import Relay
+from headrace.sinks.stdout.writer import StdoutWriter
 from headrace.state import DeferredKeys, GenerationState
 from headrace.state.lease import Lease
 

@@ -42,11 +42,7 @@ class RowSession(ReadSession):
     def __init__(self, url: str, *, snapshot: str | None = None, lock_seconds: float = 0) -> None:
         super().__init__(url, snapshot=snapshot, lock_seconds=lock_seconds)
         if snapshot is None:
-            try:
-                self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            except BaseException:
-                self.close()
-                raise
+            self._begin()
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a SELECT in batches of about `batch_bytes`; memory holds one or two of them.

@@ -116,7 +116,7 @@ def _check_identity(
     if facts.kind in _NO_LOG or not facts.logged:
         return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], (), ()
     change = None if facts.kind == "p" else stronger_identity(facts, required)
-    failing = failing_writers(facts, required, change, sender.silent(facts, added=added))
+    failing = failing_writers(facts, change, sender.silent(facts, added=added))
     if failing is not None:
         return [failing.cause], failing.remedy, () if change else (failing.unsent,)
     computed = _unsent(facts, sent=sender.sends) & needed_columns(facts, required)

@@ -7,22 +7,18 @@ identity are sent. A publication sends a stored generated column if it is set to
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import Step
 from headrace.postgres.identity import (
     IdentityChange,
     IdentityFacts,
     identity_after,
     identity_statements,
-    needed_columns,
-    stronger_identity,
 )
-from headrace.postgres.publication import PublicationFacts, RecordedIdentity
+from headrace.postgres.publication import PublicationFacts
 from headrace.postgres.quoting import identifier
-from headrace.postgres.quoting import table as quoted
 
 SENDING = "publish_generated_columns = stored"
 
@@ -34,21 +30,17 @@ class FailingWriters:
     Attributes:
         cause: the reason for people, with the table's name.
         unsent: what is not sent, as a text that follows "the publication … ".
-        remedy: SQL that mends it, statement by statement; empty where none is known.
-        instead: other SQL that mends it too.
+        remedy: SQL that mends it, statement by statement; empty where only another identity does.
     """
 
-    table: TableName
     cause: str
     unsent: str
-    remedy: tuple[str, ...]
-    instead: tuple[str, ...] = ()
+    remedy: tuple[str, ...] = ()
 
     def error(self) -> HeadraceError:
         """Return the error for it."""
-        advice = f"Run: {'; '.join(self.remedy)};" if self.remedy else "Give it a key of ordinary columns."
-        if self.instead:
-            advice += f" Or give it an identity without generated columns: {'; '.join(self.instead)};"
+        run = f"Run: {'; '.join(self.remedy)}; or give" if self.remedy else "Give"
+        advice = f"{run} it a replica identity over a unique index of ordinary columns that are NOT NULL."
         return HeadraceError(Kind.REPLICA_IDENTITY, self.cause, advice)
 
 
@@ -105,43 +97,34 @@ def held_stored(facts: IdentityFacts, change: IdentityChange | None) -> frozense
 
 
 def failing_writers(
-    facts: IdentityFacts,
-    required: Iterable[str],
-    change: IdentityChange | None,
-    silent: tuple[str, ...],
+    facts: IdentityFacts, change: IdentityChange | None, silent: tuple[str, ...]
 ) -> FailingWriters | None:
     """Return why the table's writers fail once it is published with its identity after `change`, or None.
 
     Args:
-        required: the columns that the old row must carry.
         silent: the publications of it that will not send stored generated columns.
     """
     # A partitioned table holds no rows: its leaves have identities of their own.
     if facts.kind == "p":
         return None
     held = identity_after(facts, change)
-    by_index = _identity_by_index(facts, required)
     fails = "fails" if change is None else "would fail"
     identity = _describe_identity(facts, change)
     if virtual := ", ".join(sorted(held & facts.virtual)):
         return FailingWriters(
-            facts.table,
             f"{identity}; no publication sends its virtual generated column {virtual}, so "
             f"every UPDATE and DELETE on the published table {fails}",
             describe_unsent(virtual),
-            by_index,
         )
     stored = ", ".join(sorted(held & facts.stored))
     if not stored or not silent:
         return None
     names = ", ".join(identifier(name) for name in silent)
     return FailingWriters(
-        facts.table,
         f"{identity}; the publication {names} does not send its generated column {stored}, "
         f"so every UPDATE and DELETE on the published table {fails}",
         describe_unsent(stored),
         (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
-        by_index,
     )
 
 
@@ -153,28 +136,6 @@ def describe_unsent(columns: str) -> str:
 def _describe_identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
     verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
     return f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
-
-
-def _identity_by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
-    """Return SQL for the cheapest identity without an unsent column; empty where there is none."""
-    required = frozenset(required)
-    needed = needed_columns(facts, required)
-    # First an identity that needs nothing else, then one for which columns must become NOT NULL.
-    for nullable in (frozenset[str](), needed - facts.not_null):
-        without_identity = replace(
-            facts,
-            current=RecordedIdentity("nothing"),
-            identity_columns=frozenset(),
-            not_null=facts.not_null | nullable,
-        )
-        change = stronger_identity(without_identity, required)
-        if change is not None and not identity_after(without_identity, change) & (
-            facts.virtual | facts.stored
-        ):
-            set_not_null = ", ".join(f"ALTER {identifier(name)} SET NOT NULL" for name in sorted(nullable))
-            first = (f"ALTER TABLE {quoted(facts.table)} {set_not_null}",) if set_not_null else ()
-            return (*first, *identity_statements(change))
-    return ()
 
 
 def send_generated(publication: str) -> str:

@@ -13,11 +13,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import Connection, connect, query
+from headrace.postgres.connection import Closeable, Connection, connect, query
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import session_text
@@ -57,7 +56,7 @@ class LockSession:
     began: str
 
 
-class SlotLock:
+class SlotLock(Closeable):
     """The lock of one deployment on its slot; a context manager. Not for two threads at once.
 
     Args:
@@ -68,7 +67,7 @@ class SlotLock:
         session: the session that holds the lock, or held it last.
 
     Raises:
-        HeadraceError: from entering and `hold`: SLOT_IN_USE, which names the session that holds the lock;
+        HeadraceError: from entering: SLOT_IN_USE, which names the session that holds the lock;
             CONNECTION, AUTHENTICATION, DATABASE.
     """
 
@@ -80,40 +79,32 @@ class SlotLock:
         self.session: LockSession | None = None
 
     def __enter__(self) -> Self:
-        self.hold()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    def hold(self) -> None:
-        """Make sure that the lock is held; take it again where its session was lost.
-
-        A session of this process that was cut off, and that the server still shows, is ended.
-        """
         other_holder = self.lost_to()
         if other_holder is not None:
             raise other_holder
+        return self
 
     def lost_to(self) -> HeadraceError | None:
-        """As `hold`, but return the SLOT_IN_USE error where another process holds the lock."""
+        """Make sure that the lock is held; return the SLOT_IN_USE error where another process holds it.
+
+        It is taken again where its session was lost. A session of this process that was cut off, and that the
+        server still shows, is ended.
+        """
         if self._connection is not None:
             with suppress(HeadraceError):
                 # A session may be cut off without a sign: only an answer shows that it still holds the lock.
                 query(self._connection, "SELECT 1")
                 return None
-            self._close()
+            self.close()
         self._connection = connect(self._url, application_name=f"headrace lock {self._slot}")
         try:
             other_holder = self._take(self._connection)
         # Also for a stop: a session that nobody knows of would go on holding the lock.
         except BaseException:
-            self._close()
+            self.close()
             raise
         if other_holder is not None:
-            self._close()
+            self.close()
         return other_holder
 
     def was_lost(self) -> bool:
@@ -145,7 +136,8 @@ class SlotLock:
         self.session = LockSession(pid, began)
         return None
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Release the lock; idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

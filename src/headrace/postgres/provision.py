@@ -251,54 +251,16 @@ def _publish(
     create: bool,
     requirements: Mapping[TableName, PublicationRequirements],
 ) -> None:
-    tables_found = read_identities(connection, tables)
-    missing = frozenset(unpublished_tables(tables_found, existing))
-    if existing is not None:
-        check_requirements(connection, existing, tables_found, requirements)
-    parts = {
-        facts.root: requirements[facts.root].sent(facts)
-        for facts in tables_found
-        if facts.root in missing and facts.root in requirements
-    }
-    plan = plan_source(
-        tables_found,
-        tables,
-        publication=publication,
-        existing=existing,
-        slot=slot,
-        create=create,
-        selections=with_row_columns(
-            connection, {table: part for table, part in parts.items() if part != WHOLE}
-        ),
-        version=connection.info.server_version,
-    )
-    execute_plan(plan, connection)
-
-
-def plan_source(
-    found: Sequence[IdentityFacts],
-    tables: Sequence[TableName],
-    *,
-    publication: str,
-    existing: PublicationFacts | None,
-    slot: SlotFacts | None,
-    create: bool,
-    selections: Selections,
-    version: int,
-) -> SetupPlan:
-    """Plan the publication of a source that reads `tables`; nothing else is altered. Pure.
-
-    Args:
-        found: `read_identities` of the tables.
-        tables: what must be published.
-        publication: the publication's name.
-        existing: what `read_publication` returns for it.
-        slot: what `read_slot` returns; where a slot exists, tables are added under a lock.
-        create: whether the publication may be created or extended.
-        selections: for tables that are added, which part of them is sent.
-        version: the server's, as `server_version_num`.
-    """
+    """Create the publication, or extend it by those of `tables` that it does not have; alter nothing else."""
+    found = read_identities(connection, tables)
     missing = unpublished_tables(found, existing)
+    if existing is not None:
+        check_requirements(connection, existing, found, requirements)
+    added = [facts for facts in found if facts.root in missing]
+    parts = {
+        facts.root: requirements[facts.root].sent(facts) for facts in added if facts.root in requirements
+    }
+    selections = with_row_columns(connection, {table: part for table, part in parts.items() if part != WHOLE})
     refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
     # pgoutput looks publications up as of each change: at the slot's beginning there was none.
     if existing is None and slot is not None:
@@ -313,16 +275,15 @@ def plan_source(
             )
         )
     sender = Sender(publication, existing, altered=create)
-    absent = frozenset(missing)
-    for facts in found:
-        if facts.root in absent:
-            refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
-    create_steps = () if existing is not None else (create_publication(publication, version),)
-    sender_steps = sender.steps(held_stored(facts, None) for facts in found)
-    return SetupPlan(
-        (*create_steps, *sender_steps, *add_table_steps(missing, publication, slot, selections)),
-        refused=tuple(refused),
+    for facts in added:
+        refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
+    version = connection.info.server_version
+    steps = (
+        *(() if existing is not None else (create_publication(publication, version),)),
+        *sender.steps(held_stored(facts, None) for facts in found),
+        *add_table_steps(missing, publication, slot, selections),
     )
+    execute_plan(SetupPlan(steps, refused=tuple(refused)), connection)
 
 
 def _writers_would_fail(
@@ -331,7 +292,7 @@ def _writers_would_fail(
     problems = []
     unwritable = facts.kind != "p" and not facts.writable_when_published
     change = stronger_identity(facts, ()) if unwritable else None
-    failing = failing_writers(facts, (), change, silent)
+    failing = failing_writers(facts, change, silent)
     if failing is not None:
         problems.append(failing.error())
     elif change is not None:

@@ -89,12 +89,6 @@ _SENT_COLUMNS = """
        AND CASE WHEN d.listed IS NOT NULL THEN d.listed @> to_jsonb(a.attnum)
                 ELSE a.attgenerated = '' OR (a.attgenerated = 's' AND p.generated = 's') END)
 """
-_ROOTS = """
-SELECT DISTINCT n.nspname::text, c.relname::text
-FROM described d JOIN pg_class c ON c.oid = coalesce(pg_partition_root(d.oid), d.oid)
-JOIN pg_namespace n ON n.oid = c.relnamespace
-ORDER BY 1, 2
-"""
 _COLUMN_LISTS = f"""
 SELECT DISTINCT n.nspname::text, c.relname::text, {_SENT_COLUMNS}
 FROM described d JOIN pg_class c ON c.oid = coalesce(pg_partition_root(d.oid), d.oid)
@@ -293,22 +287,18 @@ def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ..
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    sql = _of_sent(_ROOTS, has_parts=session.server_version >= PARTS_SINCE)
-    return tuple(TableName(schema, table) for schema, table in session.query(sql, (name,)))
+    return tuple(sorted(read_column_lists(session, name)))
 
 
 def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozenset[str]]:
     """Read the columns that the publication sends of each table; a partition by its topmost table.
 
-    Empty before PostgreSQL 15, which sends all columns that are not generated.
-
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     lists: dict[TableName, frozenset[str]] = {}
-    if session.server_version < PARTS_SINCE:
-        return lists
-    for schema, table, columns in session.query(_of_sent(_COLUMN_LISTS, has_parts=True), (name,)):
+    sql = _of_sent(_COLUMN_LISTS, has_parts=session.server_version >= PARTS_SINCE)
+    for schema, table, columns in session.query(sql, (name,)):
         key = TableName(schema, table)
         # Leaves may have lists of their own.
         lists[key] = lists.get(key, frozenset()) | frozenset(columns or ())

@@ -267,13 +267,17 @@ def check_requirements(
         required = requirements.get(facts.root, NOTHING_SPECIAL)
         selection, condition = required.sent(facts), filters.get(facts.table)
         if not _is_same_condition(connection, facts.table, selection.rows, condition):
-            raise _other_rows(existing, facts.table, selection, condition)
-        sends = frozenset(facts.columns) if published.columns is None else published.columns
-        if hidden := required.needed - sends:
-            raise _other_columns(existing, facts.table, selection, "hides", hidden)
-        excess = sends - (selection.columns or sends)
-        if required.only_these and excess:
-            raise _other_columns(existing, facts.table, selection, "sends also the", excess)
+            sends = "all rows" if condition is None else f"the rows where {condition}"
+            rows = "all" if selection.rows is None else f"those where {selection.rows}"
+            what = f"sends {sends} of {facts.table}, required are {rows}"
+            raise _unfit_publication(existing, facts.table, selection, what, "Say the same by where")
+        sends_columns = frozenset(facts.columns) if published.columns is None else published.columns
+        hidden = required.needed - sends_columns
+        excess = sends_columns - (selection.columns or sends_columns) if required.only_these else frozenset()
+        if hidden or excess:
+            does = "hides" if hidden else "sends also the"
+            what = f"{does} columns of {facts.table}: {', '.join(sorted(hidden or excess))}"
+            raise _unfit_publication(existing, facts.table, selection, what, "Ask for other columns")
 
 
 def _is_same_condition(
@@ -297,35 +301,13 @@ def _normalized(condition: str) -> str:
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
-def _other_rows(
-    existing: PublicationFacts, table: TableName, selection: PublicationFilter, existing_condition: str | None
+def _unfit_publication(
+    existing: PublicationFacts, table: TableName, selection: PublicationFilter, what: str, instead: str
 ) -> HeadraceError:
-    sends = "all rows" if existing_condition is None else f"the rows where {existing_condition}"
-    required = "all" if selection.rows is None else f"those where {selection.rows}"
-    run = _advise_publishing_again(existing.name, table, selection)
+    statements = publish_again(existing.name, table, table_clause(table, selection))
     return HeadraceError(
         Kind.PUBLICATION,
-        f"the publication {identifier(existing.name)} sends {sends} of {table}, required are {required}",
-        f"Say the same by where; or name another publication, and a new slot; or {run}",
+        f"the publication {identifier(existing.name)} {what}",
+        f"{instead}; or name another publication, and a new slot; or run, before a new slot is made: "
+        f"{in_one_transaction(statements)}",
     )
-
-
-def _other_columns(
-    existing: PublicationFacts,
-    table: TableName,
-    selection: PublicationFilter,
-    does: str,
-    columns: frozenset[str],
-) -> HeadraceError:
-    named = identifier(existing.name)
-    return HeadraceError(
-        Kind.PUBLICATION,
-        f"the publication {named} {does} columns of {table}: {', '.join(sorted(columns))}",
-        "Ask for other columns; or name another publication, and a new slot; or "
-        f"{_advise_publishing_again(existing.name, table, selection)}",
-    )
-
-
-def _advise_publishing_again(publication: str, table: TableName, selection: PublicationFilter) -> str:
-    statements = publish_again(publication, table, table_clause(table, selection))
-    return f"run, before a new slot is made: {in_one_transaction(statements)}"

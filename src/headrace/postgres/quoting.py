@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from headrace.model.names import TableName
 
 
@@ -52,11 +50,6 @@ def replication_literal(text: str) -> str:
     if "\0" in text:
         raise ValueError("a PostgreSQL text holds no NUL character")
     return "'" + text.replace("'", "''") + "'"
-
-
-def json_text(value: object) -> str:
-    """Return the JSON text of `value` as an SQL literal."""
-    return literal(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def output_text(sql: str) -> str:

@@ -24,7 +24,7 @@ from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 
 if TYPE_CHECKING:  # the commands that read no stream start sooner without it
-    from headrace.pgoutput import Frames
+    from headrace.pgoutput.frames import Frames
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
@@ -273,15 +273,6 @@ class ReplicationConnection(Closeable):
 
     def _connection_lost(self, error: psycopg.Error) -> HeadraceError:
         return sqlstate_error(None, str(error), place=self.place, slot=self._slot)
-
-
-def replication_connection(url: str, application_name: str = "headrace") -> ReplicationConnection:
-    """Open a replication connection to the database that `url` names.
-
-    Raises:
-        HeadraceError: as `ReplicationConnection`.
-    """
-    return ReplicationConnection(url, application_name)
 
 
 def _connect(url: str, application_name: str) -> WatchedConnection:

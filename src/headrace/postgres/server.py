@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute, query, refused_statement
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server_errors import no_free_slot
 
 OLDEST = 140000
@@ -60,8 +60,6 @@ SELECT current_setting('server_version_num')::int,
         - '0/0')::bigint,
        current_setting('max_replication_slots')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
-       current_setting('max_wal_senders')::int,
-       (SELECT count(*) FROM pg_stat_replication)::int,
        (SELECT nullif(setting::bigint, -1) * 1024 * 1024 FROM pg_settings
         WHERE name = 'max_slot_wal_keep_size'),
        current_setting('server_encoding')
@@ -105,8 +103,6 @@ class ServerFacts:
     current_lsn: Lsn
     max_slots: int
     used_slots: int
-    max_walsenders: int
-    used_walsenders: int
     max_slot_wal_keep_size: int | None
     system_identifier: int
     timeline: int
@@ -235,7 +231,7 @@ def _identity(connection: Connection, url: str | None, *, wal_level: str) -> tup
             "the role may not read the server's identifier",
             "GRANT EXECUTE ON FUNCTION pg_control_system(), pg_control_checkpoint() TO the role.",
         )
-    with replication_connection(url, "headrace identify") as replication:
+    with ReplicationConnection(url, "headrace identify") as replication:
         [(system, current, *_)] = replication.execute("IDENTIFY_SYSTEM")
     return int(system or 0), int(current or 0)
 
@@ -263,7 +259,7 @@ def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[H
         HeadraceError: CONNECTION.
     """
     try:
-        with replication_connection(url, "headrace look"):
+        with ReplicationConnection(url, "headrace look"):
             pass
     except HeadraceError as error:
         if error.kind is Kind.CONNECTION:

@@ -21,6 +21,7 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
 
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _REPLAY_SECONDS = 0.01
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
 
@@ -48,13 +49,17 @@ class ReadSession(Closeable):
         self.server_mark = self._connection.server_mark
         self._reads = FlushedReads(self.query)
         if snapshot is not None:
-            try:
-                self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                # The first statement of the transaction: another one would take a snapshot of its own.
-                self.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-            except HeadraceError:
-                self.close()
-                raise
+            # The first statement of the transaction: another one would take a snapshot of its own.
+            self._begin(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+
+    def _begin(self, *first: str) -> None:
+        """Begin the transaction of all reads by these statements."""
+        try:
+            for statement in (_BEGIN, *first):
+                self.query(statement)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -150,7 +155,7 @@ class ReadSession(Closeable):
         if self.in_transaction:
             yield
             return
-        self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.query(_BEGIN)
         try:
             yield
         finally:

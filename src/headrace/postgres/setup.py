@@ -151,7 +151,7 @@ def _check_identity(
     is_ignored = policy == "ignore" and facts.writable_when_published
     after = None if is_ignored else change
     held = held_stored(facts, after)
-    failing = failing_writers(facts, columns, after, sender.silent(facts, added=added))
+    failing = failing_writers(facts, after, sender.silent(facts, added=added))
     refused = None if failing is None else failing.error()
     if change is None or (failing is not None and not is_ignored):
         return _IdentityCheck(held, refused=refused)

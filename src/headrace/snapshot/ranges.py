@@ -12,21 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import ReadSession
 
 _FILENODES = "SELECT pg_relation_filenode(to_regclass(name))::bigint FROM unnest($1::text[]) AS name"
-
-
-class Queries(Protocol):
-    """A session for small queries."""
-
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a statement with `$1`-style parameters."""
 
 
 _REWRITTEN = """
@@ -47,7 +41,7 @@ def cut(blocks: int, step: int) -> Iterator[tuple[int, int | None]]:
     yield first, None
 
 
-def check_filenode(session: Queries, part: CtidRange) -> None:
+def check_filenode(session: ReadSession, part: CtidRange) -> None:
     """Raise an error if the table was rewritten or dropped since `part` was planned.
 
     Inside a transaction, call it before or after the rows are read: the first of the two statements locks the
@@ -75,7 +69,7 @@ def files_of(tables: Iterable[TableName], catalog: Catalog) -> tuple[TableName, 
     return tuple(sorted({leaf for leaves in families for leaf in leaves}, key=str))
 
 
-def read_filenodes(session: Queries, tables: Sequence[TableName]) -> tuple[int | None, ...]:
+def read_filenodes(session: ReadSession, tables: Sequence[TableName]) -> tuple[int | None, ...]:
     """Read the tables' filenodes; TRUNCATE and every other rewrite of a table gives it another.
 
     Raises:
@@ -85,7 +79,7 @@ def read_filenodes(session: Queries, tables: Sequence[TableName]) -> tuple[int |
     return tuple(filenode for (filenode,) in rows)
 
 
-def are_rewritten(session: Queries, tables: Sequence[TableName]) -> bool:
+def are_rewritten(session: ReadSession, tables: Sequence[TableName]) -> bool:
     """Return whether a table has another file than the transaction's snapshot sees.
 
     An ALTER TABLE that rewrites a table leaves no rows for older snapshots.

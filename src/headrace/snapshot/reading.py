@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,19 +29,14 @@ from headrace.pgoutput.copied import (
     is_decoded,
     is_text,
 )
+from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
-from headrace.snapshot.ranges import Queries, check_filenode
+from headrace.postgres.session import ReadSession
+from headrace.snapshot.ranges import check_filenode
 
 if TYPE_CHECKING:
     from headrace.model.values.moments import MomentBounds
-
-
-class RowReader(Queries, Protocol):
-    """A session that reads many rows as columns, as `headrace.postgres.copying.RowSession` does."""
-
-    def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a statement in batches of about `batch_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange)
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)
 
 
-def check_readable(session: Queries, selection: RowSelection) -> None:
+def check_readable(session: ReadSession, selection: RowSelection) -> None:
     """Let the server check the statement and the privileges without reading a row.
 
     Raises:
@@ -94,7 +89,7 @@ def check_readable(session: Queries, selection: RowSelection) -> None:
 
 
 def read_part(
-    session: RowReader, selection: RowSelection, part: CtidRange, schema: pa.Schema, batch_bytes: int
+    session: RowSession, selection: RowSelection, part: CtidRange, schema: pa.Schema, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `part` in batches of about `batch_bytes`, in `schema`.
 

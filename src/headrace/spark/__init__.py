@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from headrace.config.java import spark_java_home
     from headrace.datasources import register
     from headrace.datasources.frames import for_each_table, latest_per_key, table
-    from headrace.snapshot import exported_snapshot
+    from headrace.snapshot.exporting import exported_snapshot
 
 __all__ = ["exported_snapshot", "for_each_table", "latest_per_key", "register", "spark_java_home", "table"]
 
 
 _LOADED_LATER = {
-    "exported_snapshot": "headrace.snapshot",
+    "exported_snapshot": "headrace.snapshot.exporting",
     "for_each_table": "headrace.datasources.frames",
     "latest_per_key": "headrace.datasources.frames",
     "register": "headrace.datasources",

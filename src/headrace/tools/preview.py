@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
-from headrace.assembly import Assembler, first_statement, plan_document
-from headrace.assembly.statement import range_parameters, sample_keys_statement
+from headrace.assembly.assembler import Assembler
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.statement import first_statement, range_parameters, sample_keys_statement
 from headrace.assembly.transform import transformed_operations
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
@@ -20,7 +21,7 @@ from headrace.model.names import CtidRange
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
-from headrace.snapshot import plan_tables
+from headrace.snapshot.planning import plan_tables
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Begins the transaction in which all documents of a preview are read."""

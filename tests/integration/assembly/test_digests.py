@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
 from headrace.catalog import Catalog, read_catalog
 from headrace.model.changes import key_of_id

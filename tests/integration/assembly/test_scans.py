@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.assembly.digests import DigestRanges
 from headrace.catalog import Catalog, read_catalog
 from headrace.model.names import CtidRange

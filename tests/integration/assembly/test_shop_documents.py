@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.session import ReadSession

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import ReadStrategy, keys_statement, plan_document
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.read_strategies import ReadStrategy
+from headrace.assembly.statement import keys_statement
 from headrace.catalog import read_catalog
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.capture import ChangeStream, LogOrigin, Offset
+from headrace.capture import ChangeStream, Offset
 from headrace.capture.signals import SignalFiles
 from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint_query import read_fingerprint
@@ -389,12 +389,3 @@ def test_what_was_changed_without_the_publication_is_not_left_out_in_silence(
         assert (change.after["id"], error.kind) == ("1", Kind.PUBLICATION)
         one.close()
     assert source.confirmed() <= end.lsn
-
-
-def test_a_backlog_is_not_read_where_the_publication_was_recreated(source: Source, start: Offset) -> None:
-    first = source.stream(start)
-    origin = LogOrigin.from_json(eventually(lambda: first.origin).to_json())
-    first.close()
-    without_publication(source)
-    stream = source.stream(start, origin=origin, backlog_bytes=1)
-    assert refused(stream, start).kind is Kind.PUBLICATION

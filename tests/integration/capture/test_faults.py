@@ -21,7 +21,7 @@ from headrace.capture.signals import SignalFiles
 from headrace.embedded.postgres import EmbeddedPostgres, StopMode
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from integration.capture.following import Source, eventually, next_batch, table
 from support.tcp_proxy import TcpProxy
 
@@ -180,7 +180,7 @@ def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
             eventually(lambda: source.walsender() is None)
             told = eventually(signals.reader_error)
             assert told.kind is Kind.CONNECTION
-            with replication_connection(source.url, "nightly export") as stranger:
+            with ReplicationConnection(source.url, "nightly export") as stranger:
                 stranger.start(source.slot, 0, (source.publication,))
                 proxy.resume()
                 told = eventually(lambda: told_of(signals, "nightly"))
@@ -226,7 +226,7 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
             eventually(lambda: len(seen) > 10)
             proxy.refuse()
             eventually(lambda: source.walsender() is None)
-            with replication_connection(source.url, "another"):
+            with ReplicationConnection(source.url, "another"):
                 proxy.resume()
                 told = eventually(lambda: told_of(signals, "no free slot"))
                 assert told.kind is Kind.NO_FREE_SLOT

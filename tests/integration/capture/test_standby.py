@@ -21,7 +21,7 @@ from headrace.model.names import TableName
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.copying import RowSession
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
 from integration.datasources.killed import BOTH, TABLES, Killed, change_much, check, writers
@@ -136,7 +136,7 @@ def test_two_servers_are_told_apart_and_one_is_itself_on_both_connections(
 ) -> None:
     with (
         ReadSession(primary.url) as one,
-        replication_connection(primary.url) as same,
+        ReplicationConnection(primary.url) as same,
         ReadSession(standby.url) as other,
     ):
         check_same_server(one.server_mark, same.server_mark, primary.url)
@@ -174,7 +174,7 @@ def test_of_several_hosts_both_connections_find_the_primary(
     url = primary.url.replace(
         f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
     )
-    with ReadSession(url) as session, replication_connection(url) as stream, ReadSession(primary.url) as it:
+    with ReadSession(url) as session, ReplicationConnection(url) as stream, ReadSession(primary.url) as it:
         assert session.server_mark == stream.server_mark == it.server_mark
 
 
@@ -198,7 +198,7 @@ def test_a_standby_whose_database_is_serializable_is_read_all_the_same(
             with (
                 connect(standby.url) as plain,
                 ReadSession(standby.url) as session,
-                replication_connection(standby.url) as stream,
+                ReplicationConnection(standby.url) as stream,
                 RowSession(standby.url) as rows,
                 BacklogReader(standby.url, "strict", ["people"]) as backlog,
             ):

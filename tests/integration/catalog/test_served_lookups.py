@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from headrace.assembly import keys_statement, plan_document
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.statement import keys_statement
 from headrace.catalog import Column, complete, findings, read_catalog
 from headrace.catalog.comparison import as_stored, equal
 from headrace.catalog.type_check import are_comparable

@@ -28,7 +28,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
-from headrace.snapshot import plan_ranges
+from headrace.snapshot.planning import plan_ranges
 from headrace.state import Counters, GenerationState, PipelineState, PositionRequest, StateStore, Unit
 
 TABLES = (

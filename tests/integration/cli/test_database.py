@@ -15,7 +15,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import free_port
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.locks import advisory_lock
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import create_slot, drop_slot
 from integration.cli.command_line import PETS, SCHEMA, Deployment
 from integration.cli.conftest import fill
@@ -234,7 +234,7 @@ def test_no_free_slot_is_told_with_the_slots_that_are(crowded: Deployment) -> No
 
 
 def test_no_free_walsender_is_told_with_the_limits(crowded: Deployment) -> None:
-    with replication_connection(crowded.url):
+    with ReplicationConnection(crowded.url):
         text = crowded.type("run").refused(1, "NO_FREE_SLOT")
     assert "max_wal_senders is 1" in text
     assert crowded.left_in_database() == []

@@ -17,7 +17,7 @@ from headrace.cli import main
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import create_slot, drop_slot, list_slots
 from integration.cli.command_line import PETS, SCHEMA, Deployment, environment
 from integration.cli.stock import TABLES, Stock
@@ -48,7 +48,7 @@ def stranger_of(deployment: Deployment) -> str:
 
 def test_slots_are_listed_with_their_readers_and_what_they_keep(followed: Deployment) -> None:
     stranger = stranger_of(followed)
-    with replication_connection(followed.url, "someone else") as stream:
+    with ReplicationConnection(followed.url, "someone else") as stream:
         stream.start(followed.name, 0, [followed.name])
         pid, told = stream.pid, followed.type("slots")
         own = json.loads(followed.type("slots", "--format", "json").out)[0]
@@ -115,7 +115,7 @@ def test_a_slot_is_dropped_after_a_question_and_only_by_its_name(followed: Deplo
 
 
 def test_a_slot_that_is_read_is_not_dropped_and_its_reader_is_named(followed: Deployment) -> None:
-    with replication_connection(followed.url, "someone else") as stream:
+    with ReplicationConnection(followed.url, "someone else") as stream:
         stream.start(followed.name, 0, [followed.name])
         text = followed.type("slots", "drop", followed.name, "--yes").refused(1, "SLOT_IN_USE")
         assert f"pid {stream.pid}, someone else of postgres, from 127.0.0.1" in text
@@ -140,7 +140,7 @@ def test_check_reports_what_each_table_must_carry_carries_and_lacks(followed: De
                 for statement in one["remedy"][-2:]:
                     execute(connection, statement)
     assert any("max_slot_wal_keep_size is -1" in one["text"] for one in found["findings"])
-    with replication_connection(followed.url, "someone else") as stream:
+    with ReplicationConnection(followed.url, "someone else") as stream:
         stream.start(followed.name, 0, [followed.name])
         told = followed.type("check")
     assert re.search(r"^pets +id, person_id +complete$", told.out, re.MULTILINE)
@@ -174,7 +174,7 @@ def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.Cap
         return told
 
     assert "ready to run" in typed("check")
-    with SlotLock(stock.url, stock.name), replication_connection(stock.url, "its reader") as stream:
+    with SlotLock(stock.url, stock.name), ReplicationConnection(stock.url, "its reader") as stream:
         stream.start(stock.name, 0, [stock.name])
         told, found = typed("check"), capture_check(stock)
     assert "ready to run" not in told

@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, key_of_id

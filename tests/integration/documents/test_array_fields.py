@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.catalog.suggestion import suggest_schema
 from headrace.embedded.opensearch import EmbeddedOpenSearch

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.postgres.session import ReadSession

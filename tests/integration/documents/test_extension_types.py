@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.catalog.types import read_row_types
 from headrace.errors import HeadraceError

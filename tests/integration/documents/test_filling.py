@@ -40,7 +40,7 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import documents, ids, refresh
-from headrace.snapshot import plan_ranges
+from headrace.snapshot.planning import plan_ranges
 from headrace.state import StateKey
 from integration.documents.indexed_database import documents_plan
 from support.http_proxy import HttpProxy, Request

@@ -15,9 +15,10 @@ from random import Random
 
 import pytest
 
-from headrace.assembly import ReadStrategy, keys_statement, plan_document, range_statement
+from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.statement import range_parameters
+from headrace.assembly.read_strategies import ReadStrategy
+from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import Catalog, complete, read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import CtidRange

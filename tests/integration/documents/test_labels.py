@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import read_catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from psycopg.rows import dict_row
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import bind, complete, read_catalog
 from headrace.model.changes import CHANGES_SCHEMA, key_of_id
 from headrace.model.names import CtidRange

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.catalog.checks import label_findings
 from headrace.model.names import CtidRange

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint_query import read_fingerprint

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Assembler, ReadStrategy, plan_document
+from headrace.assembly.assembler import Assembler
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.read_strategies import ReadStrategy
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import read_catalog
 from headrace.model.names import CtidRange

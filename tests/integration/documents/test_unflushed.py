@@ -37,7 +37,7 @@ from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint
-from headrace.snapshot import exported_snapshot
+from headrace.snapshot.exporting import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
 from integration.documents.indexed_database import documents_plan
 from support.oracle import naive_documents

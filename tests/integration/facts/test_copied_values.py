@@ -16,7 +16,7 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import RowSelection, read_part
+from headrace.snapshot.reading import RowSelection, read_part
 
 pytestmark = pytest.mark.parametrize("version", [18], indirect=True)
 

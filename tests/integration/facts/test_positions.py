@@ -8,7 +8,7 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.pgoutput import MessageBatch
+from headrace.pgoutput.batch import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 from integration.capture.following import Source, eventually, take
 from integration.facts.told import Wire, commits, peek, rows, told

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from integration.capture.following import Source
 from integration.facts.told import Wire, peek, rows, told
 
@@ -105,7 +105,7 @@ def test_what_an_open_writer_wrote_before_add_table_depends_on_others(source: So
 def test_an_exported_snapshot_dies_at_its_connections_next_command(source: Source) -> None:
     """How our `create_slot` keeps it alive and waits for writers: `integration/postgres/test_slot.py`."""
     source.sql(T, "CREATE PUBLICATION headrace FOR ALL TABLES")
-    with replication_connection(source.url) as replication:
+    with ReplicationConnection(source.url) as replication:
         [(_, _, snapshot, _)] = replication.execute(
             f"CREATE_REPLICATION_SLOT {source.slot} LOGICAL pgoutput (SNAPSHOT 'export')"
         )

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model.changes import Op
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation
+from headrace.pgoutput.messages import Relation
 from headrace.postgres.connection import connect
 from headrace.postgres.identity import change_problem, read_identities, stronger_identity
 from integration.capture.following import Source, take

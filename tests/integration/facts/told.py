@@ -7,14 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import (
-    Frames,
-    Keepalive,
-    Relation,
-    Truncate,
-    encode_status,
-    split_frames,
-)
+from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
+from headrace.pgoutput.messages import Relation, Truncate
 from headrace.postgres.replication import ReplicationConnection
 from integration.capture.following import Source
 from reference.pgoutput import Commit, Delete, Insert, Message, Row, Update, decode_message

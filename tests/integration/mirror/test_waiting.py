@@ -23,7 +23,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
-from headrace.snapshot import plan_tables
+from headrace.snapshot.planning import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
 from support.followed_mirror import FollowedMirror, Told, run, run_mirror

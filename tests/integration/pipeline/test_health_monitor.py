@@ -21,7 +21,7 @@ from headrace.pipeline.source_of_run import new_state
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client
@@ -209,7 +209,7 @@ def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
             "nightly export": Phase.DEGRADED,
             f"headrace/{watched.project.slot}": Phase.LIVE,
         }.items():
-            with replication_connection(deployment.url, application) as reader:
+            with ReplicationConnection(deployment.url, application) as reader:
                 reader.start(watched.project.slot, 0, ("unused",))
                 look(watch)
                 assert board.phase is phase

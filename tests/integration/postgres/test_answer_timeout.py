@@ -14,7 +14,7 @@ from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from support.tcp_proxy import TcpProxy
 
@@ -67,7 +67,7 @@ def test_so_does_one_in_the_middle_of_many_rows(url: str, proxy: TcpProxy) -> No
 
 
 def test_so_does_a_replication_connection_that_waits_for_a_command(url: str, proxy: TcpProxy) -> None:
-    with replication_connection(proxy.url(url)) as stream:
+    with ReplicationConnection(proxy.url(url)) as stream:
         proxy.mute()
         error = given_up(lambda: stream.execute("IDENTIFY_SYSTEM"))
         assert error is not None
@@ -105,7 +105,7 @@ def test_a_lock_whose_session_is_mute_is_taken_again(
 ) -> None:
     with SlotLock(proxy.url(url), "muted") as lock:
         proxy.mute()
-        assert given_up(lock.hold) is None, "it was its own"
+        assert given_up(lock.lost_to) is None, "it was its own"
         assert proxy.accepted > 1
         held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
         assert until(lambda: execute(connection, held) == [(1,)], 10)
@@ -139,7 +139,7 @@ def test_a_server_ends_a_session_whose_host_vanished_within_fifteen_seconds(url:
         "tcp_keepalives_idle": "5",
         "tcp_keepalives_interval": "5",
     }
-    with connect(url) as one, ReadSession(url) as session, replication_connection(url) as stream:
+    with connect(url) as one, ReadSession(url) as session, ReplicationConnection(url) as stream:
         assert dict(execute(one, shown)) == expected
         assert dict(session.query(shown)) == expected
         assert {row[0]: row[1] for row in stream.execute(shown)} == expected

@@ -22,14 +22,14 @@ from headrace.embedded.processes import GuardedProcess, free_port, port_is_free,
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from support.means import PGBOUNCER, needs
 
 SECRET = "s3cr3t-7f1e"
 ODD = "x' host=evil \\ %@:/?#"
 Opening = Callable[..., Any]
-OPENERS: list[Opening] = [connect, ReadSession, replication_connection]
+OPENERS: list[Opening] = [connect, ReadSession, ReplicationConnection]
 
 
 def other_user(server: EmbeddedPostgres, user: str, password: str) -> str:
@@ -69,13 +69,13 @@ def test_the_password_is_asked_for_at_each_connect(
 def test_a_jdbc_url_leads_to_the_same_database(postgres: EmbeddedPostgres) -> None:
     parts = urlsplit(postgres.url)
     url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres?user={parts.username}&password={parts.password}"
-    with ReadSession(url) as session, replication_connection(url) as stream:
+    with ReadSession(url) as session, ReplicationConnection(url) as stream:
         assert session.server_mark == stream.server_mark
 
 
 def test_every_connection_of_a_deployment_carries_its_slots_name(postgres: EmbeddedPostgres) -> None:
     url = for_slot(postgres.url, "orders")
-    with connect(url) as one, ReadSession(url), replication_connection(url):
+    with connect(url) as one, ReadSession(url), ReplicationConnection(url):
         sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'headrace/orders'"
         assert execute(one, sql) == [(3,)]
 
@@ -83,13 +83,13 @@ def test_every_connection_of_a_deployment_carries_its_slots_name(postgres: Embed
 def test_both_connections_pin_the_same_settings(postgres: EmbeddedPostgres) -> None:
     names = "{DateStyle,IntervalStyle,TimeZone,row_security,statement_timeout}"
     sql = f"SELECT name || '=' || setting FROM pg_settings WHERE name = ANY ('{names}')"
-    with ReadSession(postgres.url) as session, replication_connection(postgres.url) as stream:
+    with ReadSession(postgres.url) as session, ReplicationConnection(postgres.url) as stream:
         assert sorted(session.query(sql)) == sorted(stream.execute(sql))
         assert session.query("SHOW TimeZone") == stream.execute("SHOW TimeZone") == [("UTC",)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the socket options are Linux' own")
-@pytest.mark.parametrize("opening", [ReadSession, replication_connection])
+@pytest.mark.parametrize("opening", [ReadSession, ReplicationConnection])
 def test_a_host_that_vanishes_is_noticed_within_thirty_seconds(
     postgres: EmbeddedPostgres, opening: Opening
 ) -> None:
@@ -155,7 +155,7 @@ def test_no_secret_is_told_by_anything_that_fails(
 
 
 def test_an_open_connection_does_not_show_its_password(odd: str) -> None:
-    with ReadSession(odd) as session, replication_connection(odd) as stream, connect(odd) as plain:
+    with ReadSession(odd) as session, ReplicationConnection(odd) as stream, connect(odd) as plain:
         told = f"{session!r}{stream!r}{plain!r}{plain.info.dsn}"
         assert "evil" not in told
         with pytest.raises(HeadraceError) as caught:

@@ -10,12 +10,13 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pgoutput import Frames
+from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.publication import PublishedTable, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import read_slot
+from support.frames import messages_of
 from support.slots import ensure_slot
 
 ORDERS, OTHER = TableName("public", 'Or"ders'), TableName("public", "other")
@@ -45,14 +46,14 @@ def published(connection: Connection) -> Mapping[TableName, PublishedTable]:
 def streamed(url: str, seconds: float = 1.0) -> bytes:
     """The messages of the slot `s`, end to end."""
     found = b""
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start("s", 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
-            found += b"".join(data[25:] for data in frames if data[:1] == b"w")
+            found += b"".join(data[25:] for data in messages_of(frames) if data[:1] == b"w")
     return found
 
 

@@ -11,9 +11,10 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
-from headrace.pgoutput import Frames
+from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, execute
-from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.replication import ReplicationConnection
+from support.frames import messages_of
 from support.servers import as_user
 
 PUBLICATION = 'Pub "x", y'
@@ -31,7 +32,7 @@ def read_until(stream: ReplicationConnection, tag: bytes, seconds: float = 10.0)
         frames = Frames()
         if not stream.receive(frames, 1):
             stream.wait(0.2)
-        for data in frames:
+        for data in messages_of(frames):
             if data[:1] == b"w":
                 found.append(data[25:])
                 if found[-1][:1] == tag:
@@ -51,7 +52,7 @@ def test_the_stream_carries_rows_with_pinned_text_and_takes_feedback(
     prepare(connection, "s_stream")
     execute(connection, "ALTER ROLE postgres SET timezone = 'Asia/Tokyo'")
     try:
-        with replication_connection(url) as stream:
+        with ReplicationConnection(url) as stream:
             stream.start("s_stream", 0, [PUBLICATION])
             execute(connection, """INSERT INTO "Ta ble" VALUES (1, '2020-01-01 00:00:00+00')""")
             [*_, row] = read_until(stream, b"I")  # before 15 the ALTER ROLE comes first, without a change
@@ -77,7 +78,7 @@ def test_the_stream_carries_rows_with_pinned_text_and_takes_feedback(
 
 def test_silence_gives_nothing_after_the_timeout(url: str, connection: Connection) -> None:
     prepare(connection, "s_silent")
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start("s_silent", 0, [PUBLICATION])
         before = time.monotonic()
         while stream.receive(Frames(), 1) or stream.wait(0.3):  # the server itself writes now and then
@@ -88,7 +89,7 @@ def test_silence_gives_nothing_after_the_timeout(url: str, connection: Connectio
 
 def test_a_slot_in_use_names_the_reader(url: str, connection: Connection) -> None:
     prepare(connection, "s_busy")
-    with replication_connection(url) as first, replication_connection(url) as second:
+    with ReplicationConnection(url) as first, ReplicationConnection(url) as second:
         first.start("s_busy", 0, [PUBLICATION])
         with pytest.raises(HeadraceError, match=str(first.pid)) as caught:
             second.start("s_busy", 0, [PUBLICATION])
@@ -96,14 +97,14 @@ def test_a_slot_in_use_names_the_reader(url: str, connection: Connection) -> Non
 
 
 def test_an_unknown_slot(url: str) -> None:
-    with replication_connection(url) as stream, pytest.raises(HeadraceError, match="nowhere") as caught:
+    with ReplicationConnection(url) as stream, pytest.raises(HeadraceError, match="nowhere") as caught:
         stream.start("nowhere", 0, ["p"])
     assert caught.value.kind is Kind.SLOT_UNKNOWN
 
 
 def test_a_missing_publication_is_named_where_the_server_reports_it(url: str, connection: Connection) -> None:
     prepare(connection, "s_nopub")
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start("s_nopub", 0, ["absent"])
         execute(connection, 'INSERT INTO "Ta ble" VALUES (1)')
         with pytest.raises(HeadraceError, match="absent") as caught:
@@ -114,7 +115,7 @@ def test_a_missing_publication_is_named_where_the_server_reports_it(url: str, co
 def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Connection) -> None:
     """What came right before it is handed over first; the end is asked for then."""
     prepare(connection, "s_end")
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start("s_end", 0, [PUBLICATION])
         execute(connection, 'INSERT INTO "Ta ble" VALUES (1)')
         [(end,)] = execute(connection, "SELECT pg_current_wal_insert_lsn()")
@@ -125,19 +126,19 @@ def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Con
         assert stream.receive(found, 1 << 20) > 0
         with pytest.raises(HeadraceError, match="administrator command"):
             stream.receive(found, 1 << 20)
-    assert any(frame[25:26] == b"C" for frame in found)
+    assert any(frame[25:26] == b"C" for frame in messages_of(found))
 
 
 def test_a_server_notices_soon_that_a_reader_has_vanished(url: str) -> None:
     """A claim and a copy of a slot would be kept for two hours; nothing is streamed that it could miss."""
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         assert stream.execute("SHOW tcp_keepalives_idle") == [("5",)]
         assert stream.execute("SHOW tcp_keepalives_count") == [("2",)]
 
 
 def test_a_stream_that_the_server_ends_is_a_lost_connection(url: str, connection: Connection) -> None:
     prepare(connection, "s_killed")
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start("s_killed", 0, [PUBLICATION])
         execute(connection, "SELECT pg_terminate_backend($1)", (stream.pid,))
         with pytest.raises(HeadraceError) as caught:
@@ -147,7 +148,7 @@ def test_a_stream_that_the_server_ends_is_a_lost_connection(url: str, connection
 
 def test_a_closed_stream_is_a_lost_connection(url: str, connection: Connection) -> None:
     prepare(connection, "s_closed")
-    stream = replication_connection(url)
+    stream = ReplicationConnection(url)
     stream.start("s_closed", 0, [PUBLICATION])
     stream.close()
     for action in (
@@ -162,11 +163,11 @@ def test_a_closed_stream_is_a_lost_connection(url: str, connection: Connection) 
 
 def test_a_wrong_password_and_an_unreachable_server(server: EmbeddedPostgres) -> None:
     with pytest.raises(HeadraceError) as caught:
-        replication_connection(as_user(server.url, "postgres", "wrong"))
+        ReplicationConnection(as_user(server.url, "postgres", "wrong"))
     assert caught.value.kind is Kind.AUTHENTICATION
     assert "wrong" not in str(caught.value)
     with pytest.raises(HeadraceError) as caught:
-        replication_connection("postgresql://u:pw@127.0.0.1:1/db")
+        ReplicationConnection("postgresql://u:pw@127.0.0.1:1/db")
     assert caught.value.kind is Kind.CONNECTION
 
 
@@ -174,7 +175,7 @@ def test_a_role_without_the_right_is_told_the_grant(server: EmbeddedPostgres, co
     execute(connection, """CREATE ROLE "Plain ""Joe" LOGIN PASSWORD 'secret'""")
     try:
         with pytest.raises(HeadraceError) as caught:
-            replication_connection(as_user(server.url, 'Plain "Joe', "secret"))
+            ReplicationConnection(as_user(server.url, 'Plain "Joe', "secret"))
     finally:
         execute(connection, 'DROP ROLE "Plain ""Joe"')
     assert caught.value.kind is Kind.PRIVILEGE
@@ -183,7 +184,7 @@ def test_a_role_without_the_right_is_told_the_grant(server: EmbeddedPostgres, co
 
 
 def test_a_command_that_waits_is_cancelled_on_the_server(url: str) -> None:
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         with pytest.raises(TimeoutError):
             stream.execute("SELECT pg_sleep(30)", timeout=0.2)
         assert stream.execute("SELECT 1, NULL") == [("1", None)]

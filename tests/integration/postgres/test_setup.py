@@ -11,7 +11,7 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pgoutput import Frames
+from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan, render
@@ -19,11 +19,12 @@ from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import PARTS_SINCE, read_publication
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.teardown import plan_teardown
+from support.frames import messages_of
 from support.servers import as_user
 
 SCHEMA = 'My "Shop'
@@ -426,14 +427,14 @@ def test_without_the_right_the_statement_is_named(
 def streamed(url: str, slot: str, seconds: float = 1.5) -> list[bytes]:
     """The rows that the stream carries, as raw insert messages."""
     found: list[bytes] = []
-    with replication_connection(url) as stream:
+    with ReplicationConnection(url) as stream:
         stream.start(slot, 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
-            found += [data[25:] for data in frames if data[:1] == b"w" and data[25:26] == b"I"]
+            found += [data[25:] for data in messages_of(frames) if data[:1] == b"w" and data[25:26] == b"I"]
     return found
 
 

@@ -15,7 +15,7 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot, with_reader
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
     advance_slot,
@@ -106,7 +106,7 @@ def test_no_free_slot_lists_the_slots_and_the_limits(make_server: Callable[..., 
     assert caught.value.kind is Kind.NO_FREE_SLOT
     with connect(server.url) as connection:  # the server ends the refused walsender a moment later
         assert until(lambda: not execute(connection, "SELECT 1 FROM pg_stat_replication"), 30)
-    with replication_connection(server.url), pytest.raises(HeadraceError, match="max_wal_senders") as caught:
+    with ReplicationConnection(server.url), pytest.raises(HeadraceError, match="max_wal_senders") as caught:
         create_slot(server.url, "second")
     assert caught.value.kind is Kind.NO_FREE_SLOT
 
@@ -127,7 +127,7 @@ def test_a_slot_moves_forward_and_never_back(url: str, connection: Connection) -
 
 def test_dropping_waits_a_moment_for_the_reader(url: str, connection: Connection) -> None:
     create_slot(url, "s_drop").close()
-    stream = replication_connection(url)
+    stream = ReplicationConnection(url)
     stream.start("s_drop", 0, ["p"])
     with pytest.raises(HeadraceError, match=rf"pid {stream.pid}, headrace of postgres, from 127") as caught:
         drop_slot(connection, "s_drop", timeout=0.2)
@@ -199,7 +199,7 @@ def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(
         problem = slot_problem(facts, "postgres")
         assert problem is not None
         assert problem.kind is Kind.SLOT_LOST
-        with replication_connection(server.url) as stream, pytest.raises(HeadraceError) as caught:
+        with ReplicationConnection(server.url) as stream, pytest.raises(HeadraceError) as caught:
             stream.start("s_lost", 0, ["p"])
         assert caught.value.kind is Kind.SLOT_LOST
         with pytest.raises(HeadraceError) as caught:
@@ -231,12 +231,12 @@ def test_the_lock_is_held_again_after_a_restart_of_the_server(
     with SlotLock(server.url, "s") as lock:
         server.stop("immediate")
         with pytest.raises(HeadraceError) as caught:
-            lock.hold()
+            lock.lost_to()
         assert caught.value.kind is Kind.CONNECTION
         server.start()
         with connect(server.url) as other, advisory_lock(other, "s"):
             pass
-        lock.hold()
+        assert lock.lost_to() is None
         with (
             connect(server.url) as other,
             pytest.raises(HeadraceError, match="headrace lock s") as caught,
@@ -322,9 +322,9 @@ def test_the_slots_of_the_database_are_listed_with_their_readers(
     create_slot(url, "s_two").close()
     create_slot(server.url, "s_elsewhere").close()
     try:
-        with replication_connection(url, "someone's reader") as stream:
+        with ReplicationConnection(url, "someone's reader") as stream:
             stream.start("s_two", 0, ["p"])
-            with replication_connection(url) as second:
+            with ReplicationConnection(url) as second:
                 with pytest.raises(HeadraceError) as caught:
                     second.start("s_two", 0, ["p"])
                 assert "someone's reader" in str(with_reader(second, "s_two", caught.value))
@@ -340,7 +340,7 @@ def test_the_slots_of_the_database_are_listed_with_their_readers(
 
 
 def test_a_second_reader_of_headrace_is_told_who_the_first_is(url: str) -> None:
-    with replication_connection(url, "the first") as first, replication_connection(url) as second:
+    with ReplicationConnection(url, "the first") as first, ReplicationConnection(url) as second:
         claim_slot(first, "s")
         claim_slot(second, "another")
         expected = f"pid {first.pid}, the first of postgres, from 127.0.0.1"
@@ -350,17 +350,17 @@ def test_a_second_reader_of_headrace_is_told_who_the_first_is(url: str) -> None:
 
 
 def test_a_slot_is_claimed_only_while_the_drivers_own_session_has_the_lock(url: str) -> None:
-    with SlotLock(url, "s") as lock, replication_connection(url) as reader:
+    with SlotLock(url, "s") as lock, ReplicationConnection(url) as reader:
         own = lock.session
         assert own is not None
         claim_slot(reader, "s", own)
-        with replication_connection(url) as late, connect(url) as other:
+        with ReplicationConnection(url) as late, connect(url) as other:
             execute(other, "SELECT pg_terminate_backend($1, 5000)", (own.pid,))
             for expected in ("is lost", "is held by pid"):
                 with pytest.raises(HeadraceError, match=expected) as caught:
                     claim_slot(late, "s", own)
                 assert caught.value.kind is Kind.SLOT_IN_USE
-                lock.hold()
+                assert lock.lost_to() is None
             assert lock.session not in {None, own}
             execute(other, "SELECT pg_terminate_backend($1, 5000)", (reader.pid,))
             claim_slot(late, "s", lock.session)

@@ -11,7 +11,7 @@ from headrace.embedded.processes import free_port, until
 from headrace.postgres.address import application_name, for_slot
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.reachability import is_reachable
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.stream_waits import StreamWaits, read_stream_waits
 from support.servers import short_lived_server
@@ -100,7 +100,7 @@ def test_a_commit_that_waits_for_a_standby_is_found(own: str) -> None:
 def test_a_reader_that_says_nothing_is_seen_and_so_is_what_was_sent_to_it(own: str) -> None:
     create_slot(own, "shop").close()
     assert waits_of(own) == StreamWaits()
-    with connect(own) as connection, replication_connection(own, "reader") as reader:
+    with connect(own) as connection, ReplicationConnection(own, "reader") as reader:
         execute(connection, "CREATE PUBLICATION shop FOR TABLE stock")
         reader.start("shop", 0, ("shop",))
 

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres import cloud_tokens
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.replication import replication_connection
+from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from support.means import DEBIAN_POSTGRES, POSTGRES_15, needs
 from support.metadata_server import metadata_server
@@ -98,7 +98,7 @@ def encrypted(secured: Secured, url: str) -> list[bool]:
     """Whether the reading and the replication connection of `url` are, as the server sees them."""
     with (
         ReadSession(url) as session,
-        replication_connection(url) as stream,
+        ReplicationConnection(url) as stream,
         connect(secured.server.url) as look,
     ):
         pids = [session._connection.info.backend_pid, stream.pid]
@@ -109,7 +109,7 @@ def encrypted(secured: Secured, url: str) -> list[bool]:
 def refusals(url: str) -> list[HeadraceError]:
     """What both connections say."""
     found = []
-    for opening in (ReadSession, replication_connection):
+    for opening in (ReadSession, ReplicationConnection):
         with pytest.raises(HeadraceError) as caught:
             opening(url)
         assert SECRET not in f"{caught.value!s}{caught.value!r}{caught.value.__cause__!r}"
@@ -197,7 +197,7 @@ def test_a_token_of_a_cloud_is_the_password_of_each_new_connection(
             monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{place}/token")
             monkeypatch.setenv("IDENTITY_HEADER", "h")
             url = for_slot(verified, "orders", ["iam:azure"])
-            for opening in (ReadSession, replication_connection):
+            for opening in (ReadSession, ReplicationConnection):
                 opening(url).close()
         assert next(tokens, None) is None
     finally:

@@ -12,7 +12,8 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.stdout import Relay, RelayWriter, StdoutWriter
+from headrace.sinks.stdout.relay import Relay, RelayWriter
+from headrace.sinks.stdout.writer import StdoutWriter
 
 
 def operations(first: int, count: int) -> list[DocumentOperation]:

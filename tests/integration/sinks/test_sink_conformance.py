@@ -11,7 +11,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model.changes import DocumentOperation
-from headrace.sinks.stdout import StdoutWriter
+from headrace.sinks.stdout.writer import StdoutWriter
 from headrace.testing.conformance import INDEX, DocumentSinkConformance, SinkConformance
 from headrace.testing.memory_sink import MemorySink
 from integration.sinks.opensearch_sink import OpenSearchUnderTest

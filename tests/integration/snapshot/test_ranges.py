@@ -13,7 +13,8 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.snapshot import check_filenode, plan_ranges
+from headrace.snapshot.planning import plan_ranges
+from headrace.snapshot.ranges import check_filenode
 
 NAME = TableName('My "Shop', 'Big "one"')
 

@@ -19,6 +19,7 @@ from headrace.model.changes import Op
 from headrace.model.lsn import KnownCommit
 from headrace.model.names import TableName
 from reference.columns import ChunkBuilder
+from reference.translation import covers
 
 TABLE = TableName("public", "t")
 START = Offset(50)
@@ -88,7 +89,7 @@ class Log:
         return [
             row
             for row in self.rows
-            if not start.covers(row.commit, row.sequence) and end.covers(row.commit, row.sequence)
+            if not covers(start, row.commit, row.sequence) and covers(end, row.commit, row.sequence)
         ]
 
 

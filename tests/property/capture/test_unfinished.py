@@ -20,14 +20,9 @@ from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
-from headrace.pgoutput import (
-    LogicalMessage,
-    MessageBatch,
-    Relation,
-    RelationColumn,
-    Truncate,
-)
+from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
+from headrace.pgoutput.messages import LogicalMessage, Relation, RelationColumn, Truncate
 from reference.encoding import encode
 from reference.pgoutput import Begin, Commit, Insert, Message, Type
 

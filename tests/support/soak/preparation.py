@@ -28,7 +28,7 @@ from headrace.resolution import plan_resolution, required_columns
 from headrace.schema.normal import denormalised, normalised
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, WriterOptions
-from headrace.snapshot import plan_ranges
+from headrace.snapshot.planning import plan_ranges
 from headrace.state import PipelineState, StateKey
 from headrace.testing.memory_sink import MemorySink
 from support.soak.memory_worker import MemoryWorker

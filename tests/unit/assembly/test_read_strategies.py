@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.assembly import ReadStrategy, plan_document
+from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan, RelatedValue
 from headrace.assembly.read_strategies import (
     FEW_KEYS,
     MANY_KEYS,
+    ReadStrategy,
     is_single,
     strategy_for_blocks,
     strategy_for_keys,

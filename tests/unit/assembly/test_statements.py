@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import ReadStrategy, keys_statement, plan_document, range_statement
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.read_strategies import ReadStrategy
+from headrace.assembly.statement import keys_statement, range_statement
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange
 from headrace.schema.tree import (

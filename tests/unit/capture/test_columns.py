@@ -20,7 +20,7 @@ from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
-from headrace.pgoutput import Relation, RelationColumn, Truncate
+from headrace.pgoutput.messages import Relation, RelationColumn, Truncate
 from reference.encoding import batch_of
 from reference.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Update
 from support.changes import decode_changes

@@ -28,27 +28,6 @@ def test_a_place_inside_a_transaction_lies_between_the_commits_around_it() -> No
     assert sorted([behind, second, before, first], key=lambda o: o.order) == [before, first, second, behind]
 
 
-def test_a_commit_covers_every_change_of_transactions_that_committed_before_it() -> None:
-    assert Offset(140).covers(139, 10**9)
-    assert not Offset(140).covers(140, 1)  # the next commit record begins where the last one ends
-
-
-def test_a_place_inside_covers_the_changes_up_to_it() -> None:
-    inside = Offset(100, 200, 5)
-    assert inside.covers(150, 99)
-    assert inside.covers(200, 5)
-    assert not inside.covers(200, 6)
-    assert not inside.covers(201, 1)
-
-
-@given(offsets(), offsets(), lsns, st.integers(1, 100))
-def test_a_later_offset_covers_all_that_an_earlier_one_does(
-    one: Offset, other: Offset, commit: int, sequence: int
-) -> None:
-    low, high = sorted((one, other), key=lambda o: o.order)
-    assert high.covers(commit, sequence) or not low.covers(commit, sequence)
-
-
 @given(offsets())
 def test_the_stored_form_is_plain_json_and_comes_back(offset: Offset) -> None:
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset

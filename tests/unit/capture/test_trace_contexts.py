@@ -13,7 +13,8 @@ from headrace.capture.trace_contexts import MOST_CONTEXTS, PREFIX, find_messages
 from headrace.capture.translation import Translation
 from headrace.model.names import TableName
 from headrace.model.trace import CommitContext, TraceContext
-from headrace.pgoutput import LogicalMessage, MessageBatch, Relation, RelationColumn
+from headrace.pgoutput.batch import MessageBatch
+from headrace.pgoutput.messages import LogicalMessage, Relation, RelationColumn
 from reference.encoding import batch_of, encode
 from reference.pgoutput import Begin, Commit, Insert, Message
 

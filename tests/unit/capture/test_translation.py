@@ -15,13 +15,8 @@ from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Op
 from headrace.model.names import TableName
-from headrace.pgoutput import (
-    LogicalMessage,
-    MessageBatch,
-    Relation,
-    RelationColumn,
-    Truncate,
-)
+from headrace.pgoutput.batch import MessageBatch
+from headrace.pgoutput.messages import LogicalMessage, Relation, RelationColumn, Truncate
 from reference.encoding import batch_of
 from reference.pgoutput import UNCHANGED, Begin, Binary, Commit, Delete, Insert, Message, Origin, Type, Update
 from support.changes import Change, decode_changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.datasources.initial_snapshot import group_parts
 from headrace.model.names import CtidRange, TableName
-from headrace.snapshot import PlannedPart
+from headrace.snapshot.planning import PlannedPart
 
 
 def planned(number: int, blocks: int | None) -> tuple[TableName, PlannedPart]:

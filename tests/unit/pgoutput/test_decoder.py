@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pgoutput import (
+from headrace.pgoutput.messages import (
     LogicalMessage,
     Relation,
     RelationColumn,

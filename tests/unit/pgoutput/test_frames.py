@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pgoutput import Frames, Keepalive, encode_status, split_frames
+from headrace.pgoutput.frames import Keepalive, encode_status, split_frames
+from support.frames import frames_of
 
 WAL_DATA = b"w" + struct.pack(">QQq", 0x1_0000_0000, 0x1_0000_0020, 1) + b"payload"
 LATER = b"w" + struct.pack(">QQq", 0x1_0000_0040, 0x1_0000_0050, 1) + b"x"
@@ -20,13 +21,13 @@ lsns = st.integers(0, 2**64 - 1)
 
 
 def test_messages_lie_together_and_the_last_says_where_it_starts() -> None:
-    batch, start, keepalives = split_frames(Frames([WAL_DATA, LATER]))
+    batch, start, keepalives = split_frames(frames_of([WAL_DATA, LATER]))
     assert [batch.payload(index) for index in range(len(batch))] == [b"payload", b"x"]
     assert (start, keepalives) == (0x1_0000_0040, [])
 
 
 def test_a_keepalive_says_whether_it_wants_an_answer_and_where_it_stands() -> None:
-    batch, start, keepalives = split_frames(Frames([QUIET, WAL_DATA, KEEPALIVE]))
+    batch, start, keepalives = split_frames(frames_of([QUIET, WAL_DATA, KEEPALIVE]))
     assert [batch.payload(index) for index in range(len(batch))] == [b"payload"]
     assert start == 0x1_0000_0000
     assert keepalives == [
@@ -36,7 +37,7 @@ def test_a_keepalive_says_whether_it_wants_an_answer_and_where_it_stands() -> No
 
 
 def test_nothing_is_nothing() -> None:
-    batch, start, keepalives = split_frames(Frames([]))
+    batch, start, keepalives = split_frames(frames_of([]))
     assert (len(batch), start, keepalives) == (0, 0, [])
 
 
@@ -44,19 +45,19 @@ def test_nothing_is_nothing() -> None:
 def test_a_frame_that_ends_too_early_is_refused(frame: bytes) -> None:
     for size in range(len(frame)):
         with pytest.raises(HeadraceError) as raised:
-            split_frames(Frames([LATER, frame[:size], LATER]))
+            split_frames(frames_of([LATER, frame[:size], LATER]))
         assert raised.value.kind is Kind.PROTOCOL
 
 
 def test_a_keepalive_that_goes_on_is_refused() -> None:
     with pytest.raises(HeadraceError, match="1 bytes are left"):
-        split_frames(Frames([KEEPALIVE + b"\0"]))
+        split_frames(frames_of([KEEPALIVE + b"\0"]))
 
 
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_any_bytes_are_frames_or_refused(frames: list[bytes]) -> None:
     try:
-        split_frames(Frames(frames))
+        split_frames(frames_of(frames))
     except HeadraceError as error:
         if error.kind is not Kind.PROTOCOL:
             raise

@@ -21,8 +21,6 @@ SERVER = ServerFacts(
     current_lsn=300,
     max_slots=10,
     used_slots=1,
-    max_walsenders=10,
-    used_walsenders=1,
     max_slot_wal_keep_size=None,
 )
 SLOT = SlotFacts(

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.names import CtidRange, TableName
-from headrace.snapshot import RangesDone
-from headrace.snapshot.ranges import cut
+from headrace.snapshot.ranges import RangesDone, cut
 
 TABLE, LAST = TableName("public", "users"), 60
 

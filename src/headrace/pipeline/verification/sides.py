@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.assembly import Assembler
+from headrace.assembly.assembler import Assembler
 from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
 from headrace.model.changes import DocumentOperation

@@ -29,7 +29,7 @@ from headrace.sinks.opensearch.routed import Shards, open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.plain import PlainWriter
 from headrace.sinks.registry import open_sink
-from headrace.sinks.stdout import RelayWriter
+from headrace.sinks.stdout.relay import RelayWriter
 from headrace.state import Quarantine, Quarantined
 from headrace.state.quarantine import QuarantinedIds
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from headrace.assembly import Assembler, Refuse
+from headrace.assembly.assembler import Assembler, Refuse
 from headrace.assembly.transform import check_code
 from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model.changes import DocumentOperation, Key
@@ -35,7 +35,7 @@ from headrace.sinks.activity import BackfillCounter, ReportTo, report_stage
 from headrace.sinks.age import within
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import Client
-from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
+from headrace.snapshot.ranges import are_rewritten, check_filenode, files_of, read_filenodes
 from headrace.state import DeferredKeys, KeyBatch
 from headrace.state.deferred_keys import ALL_KEYS
 

@@ -22,7 +22,7 @@ from headrace.model.units import quantity
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
 
 _KEEP_ALIVE = "10m"
-_SPACE = re.compile(r"[ \t\r\n]*")
+_SOURCE = re.compile(r'"_source":[ \t\r\n]*')
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def read_documents(
     )
     try:
         return _read_answer(answer)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise HeadraceError(
             Kind.SINK_UNREACHABLE, f"the answer of OpenSearch at {answer.place} cannot be read: {error}"
         ) from error
@@ -191,41 +191,39 @@ def _hits(client: Client, index: str, body: dict[str, Any]) -> Iterator[dict[str
 
 def _read_answer(answer: Answer) -> dict[str, StoredDocument]:
     found: dict[str, StoredDocument] = {}
-    text = RawJson(answer.data.decode())
-    for key in text.fields():
-        if key != "docs":
-            text.raw()
+    for entry, source in entries(answer.data.decode()):
+        if "error" in entry:
+            raise _unreadable(answer.place, entry.get("_id"), entry["error"])
+        if source is None:
             continue
-        for _ in text.items():
-            identity, document_ = _read_document(text, answer.place)
-            if document_ is not None:
-                twice = found.get(identity)
-                found[identity] = (
-                    document_ if twice is None else StoredDocument(max(document_.version, twice.version), b"")
-                )
+        identity, version = entry["_id"], entry["_version"]
+        twice = found.get(identity)
+        found[identity] = (
+            StoredDocument(version, source.encode())
+            if twice is None
+            else StoredDocument(max(version, twice.version), b"")
+        )
     return found
 
 
-def _read_document(text: RawJson, place: str) -> tuple[str, StoredDocument | None]:
-    known: dict[str, object] = {}
-    source: str | None = None
-    for key in text.fields():
-        if key == "_source":
-            source = text.raw()
-        elif key in ("_id", "_version", "error"):
-            known[key] = text.value()
-        else:
-            text.raw()
-    if "error" in known:
-        raise _unreadable(place, known.get("_id"), known["error"])
-    identity, version = known.get("_id"), known.get("_version")
-    if not isinstance(identity, str):
-        raise ValueError("a document without an id")  # noqa: TRY004 - of the answer, not of a caller
-    if source is None:
-        return identity, None
-    if not isinstance(version, int):
-        raise ValueError("a document without a version")  # noqa: TRY004
-    return identity, StoredDocument(version, source.encode())
+def entries(text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """Yield each entry of an answer, and its document as the text that it is; None without a document.
+
+    Raises:
+        ValueError: the text is no JSON, or ends too early.
+    """
+    parts: list[str] = []
+    sources: list[str] = []
+    at = 0
+    # A quote inside a string is escaped, and each document is passed over: what is found is an entry's key.
+    while key := _SOURCE.search(text, at):
+        _, end = _skip(text, key.end())
+        parts += (text[at : key.end()], str(len(sources)))
+        sources.append(text[key.end() : end])
+        at = end
+    parts.append(text[at:])
+    for entry in json.loads("".join(parts)).get("docs", ()):
+        yield entry, sources[entry["_source"]] if "_source" in entry else None
 
 
 def _unreadable(place: str, identity: object, error: object) -> HeadraceError:
@@ -241,68 +239,6 @@ def _number(_: str) -> None:
 
 
 _skip = json.JSONDecoder(parse_int=_number, parse_float=_number).raw_decode
-_decode = json.JSONDecoder().raw_decode
-
-
-class RawJson:
-    """A cursor in a JSON text; every method moves it forward.
-
-    Raises:
-        ValueError: the text is not what was expected, or ends too early.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def fields(self) -> Iterator[str]:
-        """Iterate over the keys of an object; the caller takes each value before the next key."""
-        self._take("{")
-        more = self._peek() != "}"
-        while more:
-            key = self.value()
-            self._take(":")
-            yield key
-            more = self._peek() == ","
-            if more:
-                self._take(",")
-        self._take("}")
-
-    def items(self) -> Iterator[None]:
-        """Iterate over the items of a list; the caller takes each value before the next."""
-        self._take("[")
-        more = self._peek() != "]"
-        while more:
-            yield
-            more = self._peek() == ","
-            if more:
-                self._take(",")
-        self._take("]")
-
-    def value(self) -> Any:
-        """Take the next value, parsed."""
-        found, self._at = _decode(self._text, self._start())
-        return found
-
-    def raw(self) -> str:
-        """Take the next value as unchanged text."""
-        start = self._start()
-        _, self._at = _skip(self._text, start)
-        return self._text[start : self._at]
-
-    def _start(self) -> int:
-        match = _SPACE.match(self._text, self._at)
-        assert match is not None
-        return match.end()
-
-    def _peek(self) -> str:
-        self._at = self._start()
-        return self._text[self._at : self._at + 1]
-
-    def _take(self, character: str) -> None:
-        if self._peek() != character:
-            raise ValueError(f"{character!r} was expected at {self._at}, not {self._peek()!r}")
-        self._at += 1
 
 
 def index_sizes(client: Client, indexes: Sequence[str]) -> dict[str, tuple[int | None, int | None]]:

@@ -71,13 +71,6 @@ def is_another(noted: History, found: History) -> bool:
     return any(before and now and before != now for before, now in zip(noted, found, strict=False))
 
 
-def completed(noted: History, found: History) -> History:
-    """Fill the unknown histories in `noted` from `found`."""
-    if not noted:
-        return found
-    return tuple(before or now for before, now in zip(noted, found or noted, strict=False))
-
-
 def _history(shards: Mapping[str, Any]) -> History:
     names = {int(number): _primary_history(copies) for number, copies in shards.items()}
     return tuple(names.get(number, "") for number in range(max(names, default=-1) + 1))

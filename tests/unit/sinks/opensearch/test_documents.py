@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sinks.opensearch.documents import RawJson
+from headrace.sinks.opensearch.documents import entries
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -15,33 +15,36 @@ VALUES = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text(), VALUES), st.sampled_from([None, 1]), st.booleans())
-def test_the_fields_of_an_object_as_they_stand(
-    held: dict[str, object], indent: int | None, ascii_: bool
+SOURCES = st.dictionaries(st.text() | st.sampled_from(["_source", "docs", "found"]), VALUES)
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | SOURCES), max_size=4), st.booleans())
+def test_each_entry_comes_with_its_document_as_it_stands(
+    held: list[tuple[str, dict[str, object] | None]], ascii_: bool
 ) -> None:
-    text = json.dumps(held, indent=indent, ensure_ascii=ascii_)
-    walk = RawJson(text)
-    found = {key: walk.raw() for key in walk.fields()}
-    assert {key: json.loads(raw) for key, raw in found.items()} == held
-    assert all(raw in text for raw in found.values())
-
-
-@given(st.lists(VALUES))
-def test_the_items_of_a_list(held: list[object]) -> None:
-    walk = RawJson(json.dumps(held))
-    assert [walk.value() for _ in walk.items()] == held
+    texts = [
+        None if document is None else json.dumps(document, indent=1, ensure_ascii=ascii_)
+        for _, document in held
+    ]
+    docs = [
+        f'{{"_id":{json.dumps(id_)},"found":{"false" if text is None else f"""true,"_source":{text}"""}}}'
+        for (id_, _), text in zip(held, texts, strict=True)
+    ]
+    found = list(entries(f'{{"docs":[{",".join(docs)}]}}'))
+    assert [(entry["_id"], source) for entry, source in found] == [
+        (id_, text) for (id_, _), text in zip(held, texts, strict=True)
+    ]
 
 
 def test_a_number_of_any_length_is_passed_over() -> None:
-    digits = "9" * 10_000
-    walk = RawJson(f'{{"a": {digits}}}')
-    assert [walk.raw() for _ in walk.fields()] == [digits]
+    document = f'{{"a": {"9" * 10_000}}}'
+    [(_, source)] = entries(f'{{"docs":[{{"_source":{document}}}]}}')
+    assert source == document
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"a"', '{"a":1', '{"a":1]', '{"a" 1}', '{"a":1 "b":2}', "{a:1}"]
+    "text", ["", "{", '{"docs":[', '{"docs":[{"_source":', '{"docs":[{"_source":{"a"}}]}', '{"docs":[{}}']
 )
-def test_what_is_no_object_is_an_error(text: str) -> None:
-    walk = RawJson(text)
+def test_what_is_no_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        [walk.raw() for _ in walk.fields()]
+        list(entries(text))

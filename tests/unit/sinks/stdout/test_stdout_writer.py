@@ -7,7 +7,7 @@ import json
 
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
-from headrace.sinks.stdout import StdoutWriter
+from headrace.sinks.stdout.writer import StdoutWriter
 
 OPERATIONS = [
     DocumentOperation("users", "42", 7, b'{"email":"ada@x.io","n":1.10}'),
