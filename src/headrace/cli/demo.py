@@ -27,13 +27,11 @@ from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
 from headrace.model.units import quantity
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import OrderDesk, do_errand
+from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.reporter import SilentReporter
@@ -44,6 +42,9 @@ from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.tools.demo.script import BUSY, SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
+from headrace.tools.errands import do_errand
+from headrace.tools.explain import Explainer
+from headrace.tools.verification.verify import VerifyOptions, verify
 
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.4
