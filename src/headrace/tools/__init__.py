@@ -1,1 +1,1 @@
-"""What people use beside a run: checks, verification, the quarantine, designer, converters, cost, the demo."""
+"""What people use beside a run: checks, verification, the quarantine, designer, converters, the demo."""
