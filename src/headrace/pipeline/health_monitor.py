@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
-from headrace.pipeline.stall_monitor import Sighting, StallMonitor
+from headrace.pipeline.stall_monitor import StallMonitor, show_positions
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
@@ -25,7 +25,7 @@ from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
-from headrace.status.board import Positions, StatusBoard
+from headrace.status.board import StatusBoard
 from headrace.status.phases import Phase
 
 _SECONDS = 1.0
@@ -115,6 +115,7 @@ class HealthMonitor:
                 signals,
                 self.endpoints.database,
                 key=self._key,
+                store=self.store,
                 sink=self.read_project().primary.name,
                 open_client=lambda: short_timeout_client(self.endpoints),
             )
@@ -133,12 +134,8 @@ class HealthMonitor:
         self._next = time.monotonic() + _SECONDS
         self.error = self._try(self._look_at_server)
         cluster = self._try(self._look_at_cluster)
-        if self.error is None:
-            self._show_positions()
-        if self._stall is not None:
-            state = self.store.current
-            sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
-            self._stall.pass_on(sighting, self._connection)
+        if self.error is None and self._stall is None:  # while a query runs, the stall monitor shows them
+            show_positions(self.board, self.slot, self.store)
         if self._stall is not None and self._stall.is_stalled:
             # A stall says more of the same cause. What is still wrong behind it is told again.
             self._shown = None
@@ -257,15 +254,6 @@ class HealthMonitor:
         except HeadraceError:
             self._drop_connection()
             raise
-
-    def _show_positions(self) -> None:
-        """Show the positions; after a failure the last ones stay, so that the lag in seconds grows."""
-        state, slot = self.store.current, self.slot
-        applied = None if state is None else state.applied
-        if slot is None:
-            self.board.set_positions(Positions(None, applied, None))
-        else:
-            self.board.set_positions(Positions(slot.confirmed_flush, applied, slot.current))
 
     def _name_lock(self) -> None:
         """Tell the source which session has the lock: without it, it must not claim the slot again."""
