@@ -26,7 +26,6 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
 from headrace.model.units import quantity
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunContext
@@ -40,6 +39,7 @@ from headrace.sinks.opensearch.documents import document
 from headrace.state import Mailbox
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
+from headrace.tools.applied_position import AppliedPosition
 from headrace.tools.demo.script import BUSY, SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
 from headrace.tools.errands import do_errand

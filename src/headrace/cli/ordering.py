@@ -7,10 +7,11 @@ from typing import Any
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
+from headrace.pipeline.ordering import follow, follow_at_once, result_of
 from headrace.state import Mailbox, Order, OrderKind
 from headrace.state.orders import new_order
+from headrace.tools.applied_position import AppliedPosition
+from headrace.tools.generation_orders import submit_for_generation
 
 _TAKEN_SECONDS = 30.0
 

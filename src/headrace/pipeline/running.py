@@ -20,10 +20,9 @@ from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
-from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.order_desk import LogLevelName, OrderDesk
-from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
+from headrace.pipeline.ordering import follow, follow_at_once, result_of
 from headrace.pipeline.project import Project
 from headrace.pipeline.reloads import Load, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunContext
@@ -39,8 +38,10 @@ from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
 from headrace.status.traces import open_traces
 from headrace.status.waiting import WaitProgress
+from headrace.tools.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.tools.errands import do_errand
 from headrace.tools.explain import Explainer
+from headrace.tools.generation_orders import submit_for_generation
 from headrace.tools.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.tools.verification.report import Report, report_of
 

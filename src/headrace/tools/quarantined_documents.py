@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
 from headrace.pipeline.worker.plan import Endpoints
@@ -16,6 +15,7 @@ from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import Quarantine, Quarantined
 from headrace.state.key import StateKey
+from headrace.tools.applied_position import AppliedPosition
 from headrace.tools.verification.sides import DatabaseDocuments, rebuild
 from headrace.tools.verification.verify import find_served_generation
 

@@ -15,7 +15,6 @@ from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
 from headrace.model.changes import DocumentOperation
 from headrace.model.lsn import Lsn
-from headrace.pipeline.applied_position import AppliedPosition, why_behind
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.wal_position import end_of_commits
@@ -24,6 +23,7 @@ from headrace.sinks.base import DocumentWriter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import StoredDocument, read_documents
 from headrace.sinks.opensearch.routed import Shards
+from headrace.tools.applied_position import AppliedPosition, why_behind
 from headrace.tools.verification.recheck import Finding, Look, Verdict
 
 _LOOK_SECONDS = 5.0

@@ -17,7 +17,6 @@ from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
@@ -32,6 +31,7 @@ from headrace.sinks.opensearch.generations import write_alias
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, PipelineState
 from headrace.state.verifications import Verifications
+from headrace.tools.applied_position import AppliedPosition
 from headrace.tools.verification.recheck import Recheck, Verdict
 from headrace.tools.verification.report import Repair, Report
 from headrace.tools.verification.sides import (
