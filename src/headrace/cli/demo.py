@@ -28,7 +28,7 @@ from headrace.logs import LogLevel
 from headrace.model.units import quantity
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.run import PipelineRun, RunContext
+from headrace.pipeline.run import PipelineRun
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.worker.plan import Endpoints
@@ -153,8 +153,17 @@ def _follow(
             with contextlib.closing(Client(endpoints.sink)) as client:
                 mailbox = Mailbox(client, project.key)
                 desk = OrderDesk(mailbox, board, lambda order: do_errand(order, project, endpoints))
-                around = RunContext(board, stopping, desk, lambda: (project, ()), on_live=story.start)
-                PipelineRun(project, endpoints, RunOptions(log_level=log_level), around).execute()
+                run = PipelineRun(
+                    project,
+                    endpoints,
+                    RunOptions(log_level=log_level),
+                    board,
+                    stopping,
+                    desk,
+                    lambda: (project, ()),
+                    on_live=story.start,
+                )
+                run.execute()
         except HeadraceError as error:
             if not once and not stopping.is_set():
                 terminal.wrong(str(error))

@@ -58,11 +58,14 @@ _ROUND_SECONDS = 0.25
 _REQUEST_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What the process around a run gives it.
+@dataclass(eq=False)
+class PipelineRun:
+    """One run of one deployment.
 
-    Attributes:
+    Args:
+        project: the deployment.
+        endpoints: of the deployment.
+        options: of the run.
         board: shows the run.
         stopping: set to end the run; noticed at the next pause.
         desk: has the orders of the run.
@@ -73,6 +76,9 @@ class RunContext:
         address: the public address, for who asks the cluster for the run; empty for none.
     """
 
+    project: Project
+    endpoints: Endpoints
+    options: RunOptions
     board: StatusBoard
     stopping: Stopping
     desk: OrderDesk
@@ -82,18 +88,8 @@ class RunContext:
     traces: Traces | None = None
     address: str = ""
 
-
-class PipelineRun:
-    """One run of one deployment."""
-
-    def __init__(
-        self, project: Project, endpoints: Endpoints, options: RunOptions, context: RunContext
-    ) -> None:
-        self._project = options.apply_to(project)
-        self._endpoints = endpoints
-        self._options = options
-        self._context = context
-        self._board = context.board
+    def __post_init__(self) -> None:
+        self.project = self.options.apply_to(self.project)
         self._spark = BackgroundSpark(self._open_spark)
         self._held = contextlib.ExitStack()
         self._is_live = False
@@ -110,16 +106,15 @@ class PipelineRun:
             # It opens beside the rest. At its exit an error that its dead Java explains is told as that.
             spark.push(self._spark)
             self._spark.begin()
-            client = self._held.enter_context(contextlib.closing(Client(self._endpoints.sink)))
-            context = self._context
+            client = self._held.enter_context(contextlib.closing(Client(self.endpoints.sink)))
             claim = Claim(
-                self._project,
-                self._endpoints,
+                self.project,
+                self.endpoints,
                 client,
-                self._board,
-                context.stopping,
-                context.load,
-                Lease(client, self._project.key, [*self._project.specs], address=context.address),
+                self.board,
+                self.stopping,
+                self.load,
+                Lease(client, self.project.key, [*self.project.specs], address=self.address),
             )
             lock = self._take(claim)
             if lock is not None:
@@ -127,9 +122,9 @@ class PipelineRun:
 
     def _take(self, claim: Claim) -> SlotLock | None:
         """Wait for this run's turn and claim the deployment; None where a stop came first."""
-        stopping = self._context.stopping
+        stopping = self.stopping
         while True:
-            if self._options.standby:
+            if self.options.standby:
                 with stopping.interrupting(), stopping.patient():
                     spark = self._spark.current
                 with warmed_up(spark):
@@ -139,12 +134,12 @@ class PipelineRun:
                 return claim.take(self._held)
             except HeadraceError as error:
                 # Two that stood by have seen the same free lock: the slower one stands by again.
-                if not (self._options.standby and claim.is_led(error)):
+                if not (self.options.standby and claim.is_led(error)):
                     raise
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         check_version("a run of documents", FIRST_OF_DOCUMENTS)
-        options = self._options
+        options = self.options
         if options.session is not None:
             return given_spark(options.session)
         verbose = options.log_level is LogLevel.DEBUG
@@ -153,7 +148,7 @@ class PipelineRun:
             log_level="info" if verbose else "warn",
             terminal=verbose,
             given=options.conf,
-            logs=WorkerLogs(options.log_level, options.log_format, self._project.slot),
+            logs=WorkerLogs(options.log_level, options.log_format, self.project.slot),
             preloaded=READER,
         )
 
@@ -170,16 +165,16 @@ class PipelineRun:
                 pass
         if end.error is not None:
             raise end.error
-        self._board.enter(Phase.STOPPED)
+        self.board.enter(Phase.STOPPED)
         # Who has lost the lock may have lost the slot, too: its position is not to be moved from here.
         if not lock.was_lost():
-            confirm_applied(self._project, self._endpoints, self._board)
+            confirm_applied(self.project, self.endpoints, self.board)
 
     def _open_rounds(self, claim: Claim, lock: SlotLock, held: contextlib.ExitStack) -> Rounds:
         """Open what the controller looks at and acts on; `held` closes it."""
-        project, board, stopping = claim.project, self._board, self._context.stopping
-        self._context.desk.begin()
-        endpoints = open_relays(project, self._endpoints, board.report, held)
+        project, board, stopping = claim.project, self.board, self.stopping
+        self.desk.begin()
+        endpoints = open_relays(project, self.endpoints, board.report, held)
         # One thread looks at everything, so a cluster that hangs must not hold it for long.
         endpoint = endpoints.sink.with_timeout(_REQUEST_SECONDS)
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
@@ -199,7 +194,7 @@ class PipelineRun:
                     client=state,
                     board=board,
                     snapshot=snapshot,
-                    traces=self._context.traces,
+                    traces=self.traces,
                     check=lambda spark: self._check_spark(spark, project),
                 )
             )
@@ -207,14 +202,14 @@ class PipelineRun:
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
         shown = RunBoard(board, project, sinks.count, self._note_live)
         reloads = Reloads(
-            self._context.load,
+            self.load,
             definitions,
             endpoints,
             lease=claim.lease,
             store=store,
             board=board,
         )
-        orders = Answers(self._context.desk, reloads, store)
+        orders = Answers(self.desk, reloads, store)
         observer = Observer(
             health,
             store,
@@ -223,7 +218,7 @@ class PipelineRun:
             stream,
             WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
-            self._context.desk,
+            self.desk,
             claim.lease,
             stopping,
         )
@@ -253,8 +248,8 @@ class PipelineRun:
 
     def _check_first(self, project: Project) -> None:
         """Check the executors of a cluster before anything is made that would be left behind."""
-        stopping = self._context.stopping
-        if self._options.is_local:
+        stopping = self.stopping
+        if self.options.is_local:
             return
         try:
             with stopping.interrupting(), stopping.patient():
@@ -266,26 +261,26 @@ class PipelineRun:
 
     def _check_spark(self, spark: LocalSpark, project: Project) -> None:
         """Check the executors of a session once; one that is opened later may have others."""
-        if not self._options.is_local and spark is not self._checked:
-            check_cluster(spark, project, self._endpoints, self._board.report)
+        if not self.options.is_local and spark is not self._checked:
+            check_cluster(spark, project, self.endpoints, self.board.report)
             self._checked = spark
 
     def _note_followed(self, project: Project, lease: Lease) -> None:
         """Note which indexes the run follows now."""
-        self._project = project
+        self.project = project
         names = (*project.specs, *project.waiting)
         lease.release_others(names)
-        self._board.set_indexes(names)
-        self._context.on_reload(project)
+        self.board.set_indexes(names)
+        self.on_reload(project)
 
     def _note_live(self) -> None:
         """Report once that the run is live."""
         if not self._is_live:
             self._is_live = True
-            self._board.report.done("live: following the log")
-            if self._options.session is None:
+            self.board.report.done("live: following the log")
+            if self.options.session is None:
                 self._held.enter_context(recorded_beside())
-            self._context.on_live()
+            self.on_live()
 
 
 @dataclass(eq=False, slots=True)

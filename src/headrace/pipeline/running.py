@@ -25,7 +25,7 @@ from headrace.pipeline.order_desk import LogLevelName, OrderDesk
 from headrace.pipeline.ordering import follow, follow_at_once, result_of
 from headrace.pipeline.project import Project
 from headrace.pipeline.reloads import Load, ReloadResult
-from headrace.pipeline.run import PipelineRun, RunContext
+from headrace.pipeline.run import PipelineRun
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.worker.plan import Endpoints
@@ -165,7 +165,10 @@ class RunningPipeline:
         Raises:
             HeadraceError: the error that ended the run.
         """
-        context = RunContext(
+        run = PipelineRun(
+            self._project,
+            self._endpoints,
+            self._options,
             self.board,
             self._stopping,
             self.desk,
@@ -175,7 +178,6 @@ class RunningPipeline:
             traces=self._traces,
             address=self.address or "",
         )
-        run = PipelineRun(self._project, self._endpoints, self._options, context)
         try:
             run.execute()
         except Stopped:
