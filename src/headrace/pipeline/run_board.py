@@ -83,10 +83,9 @@ class RunBoard:
             self.board.set_warning("budget", f"{action.why}; everything is backfilled again afterwards")
             return
         self._has_gap = True
-        self.board.report.warning(
+        self.board.record_gap(
             f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
         )
-        self.board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
 
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
         """Show how everything is."""
