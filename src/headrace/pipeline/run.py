@@ -200,7 +200,7 @@ class PipelineRun:
             )
         )
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
-        shown = RunBoard(board, project, sinks.count, self._note_live)
+        shown = RunBoard(board, self._note_live)
         reloads = Reloads(
             self.load,
             definitions,

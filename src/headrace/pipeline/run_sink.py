@@ -5,7 +5,6 @@ A cluster that does not answer proves nothing: only an answer can say that an in
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import uuid
@@ -13,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
-from headrace.errors import HeadraceError
 from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
@@ -21,7 +19,6 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.reporter import Reporter
 from headrace.schema.normal import normalised
 from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
-from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.settings import adjust, required_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state import GenerationState, Quarantine, StateKey, backfill_progress
@@ -118,12 +115,6 @@ class ClusterSink:
         _forget_notes(self.state, self._target.key, name)
         if (found := self._found.get(name)) is not None:
             self._generations.drop(found)
-
-    def count(self, name: str) -> int | None:
-        """Return how many documents a search finds in an index; None where the cluster does not say."""
-        with contextlib.suppress(HeadraceError):
-            return count(self.client, name)
-        return None
 
     def read_schema(self, generation: GenerationState) -> str | None:
         """Return the schema that was saved with an index; None where the index is gone.

@@ -65,13 +65,6 @@ class RunSinks:
             return None
         return watch.sink.read_schema(generation)
 
-    def count(self, generation: GenerationState) -> int | None:
-        """Return how many documents a search finds in a generation; None where that is not known."""
-        watch = self.watches.get(generation.sink)
-        if watch is None or not isinstance(watch.sink, ClusterSink):
-            return None
-        return watch.sink.count(generation.generation)
-
     def _open(
         self,
         target: SinkTarget,
