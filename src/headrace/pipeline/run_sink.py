@@ -10,9 +10,7 @@ import threading
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Protocol
 
-from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.sink_target import SinkTarget
@@ -26,24 +24,6 @@ from headrace.state.lease import Lease
 from headrace.state.sink_notes import SecondarySinkNotes
 
 _READY_SECONDS = 5.0
-
-
-class RunSink(SinkPort, Protocol):
-    """One sink of a run: what the controller asks of it, and how it is seen."""
-
-    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
-        """Ask the sink what it holds.
-
-        Args:
-            indexes: the logical indexes of the deployment.
-            stored: the generations of the sink, as the state has them.
-
-        Raises:
-            HeadraceError: it cannot be asked.
-        """
-
-    def close(self) -> None:
-        """Give up leases and connections, as far as the sink answers soon."""
 
 
 @dataclass(eq=False, slots=True)
@@ -128,7 +108,15 @@ class ClusterSink:
         return None
 
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
-        """See `RunSink.look`; what documents depend on is set right, and said."""
+        """Ask the cluster what it holds; what documents depend on is set right, and said.
+
+        Args:
+            indexes: the logical indexes of the deployment.
+            stored: the generations of the sink, as the state has them.
+
+        Raises:
+            HeadraceError: it cannot be asked.
+        """
         if (taken := self._hold_lease(indexes)) is not None:
             return taken
         found = self._found = self._generations.find(indexes)
@@ -147,7 +135,7 @@ class ClusterSink:
         )
 
     def close(self) -> None:
-        """See `RunSink.close`."""
+        """Give up leases and connections, as far as the cluster answers soon."""
         if self.lease is not None and self._is_leased:
             # A cluster that hangs must not hold up the end of the run: a lease that nobody renews ends.
             thread = threading.Thread(target=self.lease.__exit__, daemon=True)
@@ -279,6 +267,10 @@ class PlainSink:
 
     def close(self) -> None:
         """Do nothing: writers are the executors'."""
+
+
+RunSink = ClusterSink | PlainSink
+"""One sink of a run: what the controller asks of it (`SinkPort`), and how it is seen."""
 
 
 def _why_keys_lost(notes: SecondarySinkNotes) -> str:

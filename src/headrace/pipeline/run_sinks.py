@@ -9,7 +9,7 @@ import sys
 from headrace.errors import HeadraceError, Retry
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.project import Project
-from headrace.pipeline.run_sink import ClusterSink, PlainSink
+from headrace.pipeline.run_sink import ClusterSink, PlainSink, RunSink
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.sink_watch import SinkWatch
 from headrace.pipeline.worker.plan import Endpoints
@@ -72,7 +72,7 @@ class RunSinks:
         state: Client,
         definitions: Definitions,
         report: Reporter,
-    ) -> ClusterSink | PlainSink:
+    ) -> RunSink:
         if target.is_plain:
             return PlainSink(target, state)
         endpoint = endpoints.of(target.key).sink

@@ -41,7 +41,7 @@ from headrace.status.waiting import WaitProgress
 from headrace.tools.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.tools.errands import do_errand
 from headrace.tools.explain import Explainer
-from headrace.tools.generation_orders import submit_for_generation
+from headrace.tools.generation_orders import check_generation_order
 from headrace.tools.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.tools.verification.report import Report, report_of
 
@@ -260,9 +260,7 @@ class RunningPipeline:
         """
         if order.kind in OF_GENERATIONS:
             with self._applied() as applied:
-                submitted = submit_for_generation(applied, self._project, order)
-            self.desk.wake()
-            return submitted
+                check_generation_order(applied, self._project, order)
         return self.desk.submit(order)
 
     def reindex(self, index: str, *, timeout: float = 3600.0) -> str:

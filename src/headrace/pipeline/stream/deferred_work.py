@@ -240,7 +240,7 @@ class CatchUp:
                 why = None
             self._on_progress(deferred.count(generations), why)
         if why is not None:
-            worker.probe()
+            worker.sink.probe()
             notes.note_available()
             self._on_progress(deferred.count(generations), None)  # what is held is still there
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
