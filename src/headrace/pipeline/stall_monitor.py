@@ -29,8 +29,9 @@ from headrace.status.sinks import SinkActivity
 from headrace.status.stall import Diagnosis
 
 _SECONDS = 1.0
-_END_SECONDS = 5.0
+_END_SECONDS = _PATIENCE_SECONDS = 5.0
 _QUIET_SECONDS = 10.0
+_SILENT = HeadraceError(Kind.CONNECTION, "a look at it has not ended for some seconds")
 
 
 def show_positions(board: StatusBoard, slot: SlotFacts | None, store: StateStore) -> None:
@@ -92,12 +93,19 @@ class StallMonitor:
         return self._diagnosis is not None
 
     def _run(self) -> None:
-        """Look once a second."""
+        """Look once a second; while a look hangs, the server is said not to answer."""
         with contextlib.closing(self.open_client()) as client:
-            while not self._ending.is_set():
-                self._look(client)
-                self._ending.wait(_SECONDS)
-        self._disconnect()
+            while not self._ending.wait(_SECONDS):
+                looking = threading.Thread(
+                    target=self._look, args=(client,), name="headrace look", daemon=True
+                )
+                looking.start()
+                # A connection that forwards nothing is noticed by itself only after a minute.
+                looking.join(_PATIENCE_SECONDS)
+                while looking.is_alive():
+                    self._judge(_SILENT, None, NO_WAITS)
+                    looking.join(_SECONDS)
+            self._disconnect()
 
     def _look(self, client: Client) -> None:
         server, cluster, waits = None, None, NO_WAITS
@@ -111,7 +119,6 @@ class StallMonitor:
             client.read(path(self.store.index, "_doc", self.key.id), allow=(404,))
         except HeadraceError as error:
             cluster = error
-        self._note_progress(server)
         if self._connection is not None and server is None:
             show_positions(self.board, self._slot, self.store)
             try:
@@ -128,6 +135,9 @@ class StallMonitor:
             self._connection = None
 
     def _judge(self, server: HeadraceError | None, cluster: HeadraceError | None, waits: StreamWaits) -> None:
+        if self._ending.is_set():
+            return  # the board may have another query by now
+        self._note_progress(server)
         still, limit = self.board.stall.still_seconds(self.board.sinks.last), self.board.stall.limit
         is_near = still > limit / 2  # so that the diagnosis is there when the stall is shown
         diagnosis = self._diagnose(server, cluster, waits) if is_near else None
