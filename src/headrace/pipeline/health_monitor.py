@@ -13,14 +13,13 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
-from headrace.pipeline.stall_monitor import StallMonitor, show_positions
+from headrace.pipeline.stall_monitor import StallMonitor, short_timeout_client, show_positions
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import ServerFacts, inspect_server, is_in_recovery
 from headrace.postgres.slot import SlotFacts, held_back, read_slot, slot_in_use
-from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
@@ -31,13 +30,7 @@ from headrace.status.phases import Phase
 _SECONDS = 1.0
 _REQUEST_SECONDS = 0.5
 _MEASURE_SECONDS = 5.0
-_TIMEOUT_SECONDS = 3.0
 _HELD_BACK_SECONDS = 10.0
-
-
-def short_timeout_client(endpoints: Endpoints) -> Client:
-    """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
-    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1, accepted=True)
 
 
 @dataclass(eq=False)
@@ -113,11 +106,10 @@ class HealthMonitor:
             self._stall = StallMonitor(
                 self.board,
                 signals,
-                self.endpoints.database,
+                self.endpoints,
                 key=self._key,
                 store=self.store,
                 sink=self.read_project().primary.name,
-                open_client=lambda: short_timeout_client(self.endpoints),
             )
             self._stall.open()
 

@@ -25,7 +25,7 @@ from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot
-from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
+from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project
@@ -34,6 +34,7 @@ from headrace.pipeline.run_board import RunBoard
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.run_sinks import RunSinks, open_relays
 from headrace.pipeline.source_of_run import RunSource
+from headrace.pipeline.stall_monitor import short_timeout_client
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.record_classes import recorded_beside

@@ -274,12 +274,9 @@ RunSink = ClusterSink | PlainSink
 
 
 def _why_keys_lost(notes: SecondarySinkNotes) -> str:
-    sink = notes.key.sink
-    return (
-        f"the index of what waited for the sink {sink!r} was deleted or restored"
-        if notes.has_lost_keys()
-        else ""
-    )
+    if not notes.has_lost_keys():
+        return ""
+    return f"the index of what waited for the sink {notes.key.sink!r} was deleted or restored"
 
 
 def _forget_notes(state: Client, key: StateKey, name: str) -> None:

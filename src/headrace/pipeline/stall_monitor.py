@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.stall_diagnosis import StallFacts, diagnose_stall
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import stream_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.reachability import is_reachable
@@ -31,7 +31,13 @@ from headrace.status.stall import Diagnosis
 _SECONDS = 1.0
 _END_SECONDS = _PATIENCE_SECONDS = 5.0
 _QUIET_SECONDS = 10.0
+_TIMEOUT_SECONDS = 3.0
 _SILENT = HeadraceError(Kind.CONNECTION, "a look at it has not ended for some seconds")
+
+
+def short_timeout_client(endpoints: Endpoints) -> Client:
+    """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
+    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1, accepted=True)
 
 
 def show_positions(board: StatusBoard, slot: SlotFacts | None, store: StateStore) -> None:
@@ -50,20 +56,18 @@ class StallMonitor:
     Args:
         board: its detector decides; a stall is an error there.
         signals: between the driver and the source.
-        url: the database.
+        endpoints: of the deployment.
         key: of the pipeline's state.
         store: the state of the pipeline.
         sink: the name of the primary sink.
-        open_client: opens a client of the cluster that keeps the state, which gives up soon.
     """
 
     board: StatusBoard
     signals: SignalFiles
-    url: str
+    endpoints: Endpoints
     key: StateKey
     store: StateStore
     sink: str
-    open_client: Callable[[], Client]
     _connection: Connection | None = field(default=None, init=False)
     # As it was seen last, also after an error.
     _slot: SlotFacts | None = field(default=None, init=False)
@@ -94,7 +98,7 @@ class StallMonitor:
 
     def _run(self) -> None:
         """Look once a second; while a look hangs, the server is said not to answer."""
-        with contextlib.closing(self.open_client()) as client:
+        with contextlib.closing(short_timeout_client(self.endpoints)) as client:
             while not self._ending.wait(_SECONDS):
                 looking = threading.Thread(
                     target=self._look, args=(client,), name="headrace look", daemon=True
@@ -111,7 +115,7 @@ class StallMonitor:
         server, cluster, waits = None, None, NO_WAITS
         try:
             if self._connection is None:
-                self._connection = connect(self.url, application_name="headrace watch")
+                self._connection = connect(self.endpoints.database, application_name="headrace watch")
             self._slot = read_slot(self._connection, self.key.slot)
         except HeadraceError as error:
             server = error
@@ -189,7 +193,8 @@ class StallMonitor:
         self, server: HeadraceError | None, cluster: HeadraceError | None, waits: StreamWaits
     ) -> Diagnosis:
         state = self.store.current
-        is_unreachable = server is not None and server.kind is Kind.CONNECTION and not is_reachable(self.url)
+        url = self.endpoints.database
+        is_unreachable = server is not None and server.kind is Kind.CONNECTION and not is_reachable(url)
         return diagnose_stall(
             StallFacts(
                 asked_seconds=self.signals.seconds_since_beat(),
