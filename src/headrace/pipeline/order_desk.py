@@ -26,9 +26,6 @@ LOG_LEVELS: tuple[LogLevelName, ...] = get_args(LogLevelName)
 
 _POLL_SECONDS = 1.0
 _END_SECONDS = 5.0
-_IN_THREADS = frozenset({OrderKind.VERIFY, OrderKind.QUARANTINE_RETRY, OrderKind.QUARANTINE_DROP})
-# The orders that `OrderDesk.carry_out` takes.
-CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
 
 # What came of an order: in a few words, and as JSON values.
 Outcome = tuple[str, Any]
@@ -160,7 +157,7 @@ class OrderDesk:
             self.board.report.warning(f"control: {order}: {error}")
 
     def carry_out(self, order: Order) -> None:
-        """Carry out an order of `CARRIED_OUT_HERE`, and answer it; a second call does nothing.
+        """Carry out an order that changes no index, and answer it; a second call does nothing.
 
         Raises:
             HeadraceError: an error of the cluster; the call can be repeated.

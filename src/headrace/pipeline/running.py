@@ -73,6 +73,7 @@ class RunningPipeline:
         desk: the orders of the run.
         address: where the status is served; None where it is not.
         private_address: where orders are taken; None where they are not.
+        on_live: called in the run's thread, once every index is complete and the stream follows.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class RunningPipeline:
         self._wanted_private_address = private_address
         self._stopping = Stopping() if stopping is None else stopping
         self._is_threaded = stopping is None
+        self.on_live: Callable[[], None] = lambda: None
         self._live = threading.Event()
         self._has_ended = False
         self._held = contextlib.ExitStack()
@@ -173,7 +175,7 @@ class RunningPipeline:
             self._stopping,
             self.desk,
             self._load_with_reports,
-            on_live=self._live.set,
+            on_live=self._note_live,
             on_reload=self._adopt,
             traces=self._traces,
             address=self.address or "",
@@ -195,6 +197,10 @@ class RunningPipeline:
         if project is not None:
             project = self._options.apply_to(project.with_reports(self._reports_of))
         return project, errors
+
+    def _note_live(self) -> None:
+        self._live.set()
+        self.on_live()
 
     def _adopt(self, project: Project) -> None:
         """Answer questions about the indexes that the run follows now."""
