@@ -84,10 +84,10 @@ class PipelineRun:
     stopping: Stopping
     desk: OrderDesk
     load: Load
-    on_live: Callable[[], None] = lambda: None
-    on_reload: Callable[[Project], None] = lambda _: None
-    traces: Traces | None = None
-    address: str = ""
+    on_live: Callable[[], None]
+    on_reload: Callable[[Project], None]
+    traces: Traces | None
+    address: str
 
     def __post_init__(self) -> None:
         self.project = self.options.apply_to(self.project)
@@ -178,28 +178,25 @@ class PipelineRun:
         endpoints = open_relays(project, self.endpoints, board.report, held)
         # One thread looks at everything, so a cluster that hangs must not hold it for long.
         endpoint = endpoints.sink.with_timeout(_REQUEST_SECONDS)
-        state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
+        state = Client(endpoint, read_attempts=1, accepted=True)
+        held.callback(state.close)
         store = StateStore(state, project.key)
-        snapshot = held.enter_context(
-            contextlib.closing(HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes))
-        )
+        snapshot = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
+        held.callback(snapshot.close)
         sinks = RunSinks()
         definitions = Definitions(project, endpoints, sinks.read_schema)
         sinks.open(project, endpoints, state, definitions, report=board.report, held=held)
-        stream = held.enter_context(
-            contextlib.closing(
-                RunStream(
-                    self._spark,
-                    Plans(definitions, endpoints),
-                    store,
-                    client=state,
-                    board=board,
-                    snapshot=snapshot,
-                    traces=self.traces,
-                    check=lambda spark: self._check_spark(spark, project),
-                )
-            )
+        stream = RunStream(
+            self._spark,
+            Plans(definitions, endpoints),
+            store,
+            client=state,
+            board=board,
+            snapshot=snapshot,
+            traces=self.traces,
+            check=lambda spark: self._check_spark(spark, project),
         )
+        held.callback(stream.close)
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
         shown = RunBoard(board, self._note_live)
         reloads = Reloads(
