@@ -99,7 +99,7 @@ class StallMonitor:
     def _run(self) -> None:
         """Look once a second; while a look hangs, the server is said not to answer."""
         with contextlib.closing(short_timeout_client(self.endpoints)) as client:
-            while not self._ending.wait(_SECONDS):
+            while not self._ending.is_set():
                 looking = threading.Thread(
                     target=self._look, args=(client,), name="headrace look", daemon=True
                 )
@@ -109,6 +109,7 @@ class StallMonitor:
                 while looking.is_alive():
                     self._judge(_SILENT, None, NO_WAITS)
                     looking.join(_SECONDS)
+                self._ending.wait(_SECONDS)
             self._disconnect()
 
     def _look(self, client: Client) -> None:
