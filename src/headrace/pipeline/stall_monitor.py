@@ -97,33 +97,39 @@ class StallMonitor:
         return self._diagnosis is not None
 
     def _run(self) -> None:
-        """Look once a second; while a look hangs, the server is said not to answer."""
+        """Look once a second; while a look at the server hangs, it is said not to answer."""
         with contextlib.closing(short_timeout_client(self.endpoints)) as client:
             while not self._ending.is_set():
+                cluster = self._ask_cluster(client)
                 looking = threading.Thread(
-                    target=self._look, args=(client,), name="headrace look", daemon=True
+                    target=self._look, args=(cluster,), name="headrace look", daemon=True
                 )
                 looking.start()
                 # A connection that forwards nothing is noticed by itself only after a minute.
                 looking.join(_PATIENCE_SECONDS)
                 while looking.is_alive():
-                    self._judge(_SILENT, None, NO_WAITS)
+                    self._judge(_SILENT, cluster, NO_WAITS)
                     looking.join(_SECONDS)
                 self._ending.wait(_SECONDS)
             self._disconnect()
 
-    def _look(self, client: Client) -> None:
-        server, cluster, waits = None, None, NO_WAITS
+    def _ask_cluster(self, client: Client) -> HeadraceError | None:
+        """Return why the cluster that keeps the state does not answer; None where it does."""
+        try:
+            client.read(path(self.store.index, "_doc", self.key.id), allow=(404,))
+        except HeadraceError as error:
+            return error
+        return None
+
+    def _look(self, cluster: HeadraceError | None) -> None:
+        """Look at the server, and judge."""
+        server, waits = None, NO_WAITS
         try:
             if self._connection is None:
                 self._connection = connect(self.endpoints.database, application_name="headrace watch")
             self._slot = read_slot(self._connection, self.key.slot)
         except HeadraceError as error:
             server = error
-        try:
-            client.read(path(self.store.index, "_doc", self.key.id), allow=(404,))
-        except HeadraceError as error:
-            cluster = error
         if self._connection is not None and server is None:
             show_positions(self.board, self._slot, self.store)
             try:
