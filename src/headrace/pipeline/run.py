@@ -207,7 +207,7 @@ class PipelineRun:
             store=store,
             board=board,
         )
-        orders = Answers(self.desk, reloads, store)
+        orders = Answers(self.desk, reloads)
         observer = Observer(
             health,
             store,
@@ -239,8 +239,6 @@ class PipelineRun:
             observer,
             Controller(observer.look, ports, tell=tell, clock=time.monotonic),
             shown,
-            snapshot,
-            board,
             on_followed=lambda followed: self._note_followed(followed, claim.lease),
         )
 
@@ -289,16 +287,12 @@ class Rounds:
         observer: looks.
         controller: decides and acts.
         shown: shows what is decided.
-        snapshot: the slot's snapshot, given up once nothing needs it.
-        board: the status board.
         on_followed: called with the project that is followed, whenever that is another one.
     """
 
     observer: Observer
     controller: Controller
     shown: RunBoard
-    snapshot: HeldSnapshot
-    board: StatusBoard
     on_followed: Callable[[Project], None]
     _version: int = field(default=0, init=False)
 
@@ -321,21 +315,21 @@ class Rounds:
         definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
-            self.board.note(tables=definitions.inspection.coverage)
+            self.shown.board.note(tables=definitions.inspection.coverage)
             self.on_followed(definitions.inspection.project)
         self.shown.show(world, desired, has_begun=has_begun)
         self._tend_snapshot()
 
     def _tend_snapshot(self) -> None:
         """Give the slot's snapshot up once nothing is filled, or its time is over."""
-        state = self.observer.store.current
-        if state is None or self.snapshot.slot is None:
+        state, snapshot = self.observer.store.current, self.observer.stream.snapshot
+        if state is None or snapshot.slot is None:
             return
         # Without any generation the first ones are still to come, and will read it.
         if state.generations and not any(generation.backfilling for generation in state.generations):
-            self.snapshot.close()
-        elif self.snapshot.close_if_due():
-            self.board.report.info(
+            snapshot.close()
+        elif snapshot.close_if_due():
+            self.shown.board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 
