@@ -71,6 +71,7 @@ class StallMonitor:
     _connection: Connection | None = field(default=None, init=False)
     # As it was seen last, also after an error.
     _slot: SlotFacts | None = field(default=None, init=False)
+    _waits: StreamWaits = field(default=NO_WAITS, init=False)
     _answered_at: float = field(default_factory=time.monotonic, init=False)
     _diagnosis: Diagnosis | None = field(default=None, init=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
@@ -186,11 +187,13 @@ class StallMonitor:
         if still < min(_QUIET_SECONDS, self.board.stall.limit / 4):
             return NO_WAITS
         name, activity = stream_name(self.key.slot), self._activity()
-        waits = read_stream_waits(connection, self.key.slot, name)
+        before, self._waits = self._waits, read_stream_waits(connection, self.key.slot, name)
         is_refused = activity is not None and activity.error is not None  # it assembles again and again
-        if not is_refused and is_at_work(connection, name):
+        # Between two waits for a lock it connects anew, which is no work either.
+        is_locked = bool(before.locks or self._waits.locks)
+        if not is_refused and not is_locked and is_at_work(connection, name):
             self.board.stall.note_work()
-        return waits
+        return self._waits
 
     def _activity(self) -> SinkActivity | None:
         """Return what the stream's writers do, without those of jobs beside it."""
