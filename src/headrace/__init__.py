@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from headrace.pipeline.pipeline import Pipeline
     from headrace.pipeline.reloads import ReloadResult
     from headrace.pipeline.running import RunningPipeline
-    from headrace.pipeline.verification.report import Report
     from headrace.reporter import LoggingReporter, Reporter, SilentReporter
     from headrace.tools.check import CheckReport
     from headrace.tools.index_cost import IndexCost
     from headrace.tools.setup import PlannedSetup
+    from headrace.tools.verification.report import Report
 
 __all__ = [
     "CheckReport",
@@ -53,7 +53,7 @@ _LOADED_LATER = {
     "PlannedSetup": "tools.setup",
     "PostgresSource": "datasources.typed_options",
     "ReloadResult": "pipeline.reloads",
-    "Report": "pipeline.verification.report",
+    "Report": "tools.verification.report",
     "Reporter": "reporter",
     "RunningPipeline": "pipeline.running",
     "SilentReporter": "reporter",

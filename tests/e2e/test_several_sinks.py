@@ -20,11 +20,11 @@ from e2e.harness import CONVERGED_WITHIN, Headrace
 from headrace.cli import main
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model.lsn import format_lsn
-from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.state import PipelineState, StateKey, StateStore
 from headrace.tools.demo.shop import INDEXES
+from headrace.tools.explain import Explainer
 from support.http_proxy import Answer, HttpProxy, Request
 from support.shop_oracle import Documents, actual_documents, differences
 

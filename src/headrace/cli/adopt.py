@@ -8,10 +8,10 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import format_lsn
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.adoption import adopt, check_deletable, holders
+from headrace.tools.applied_position import AppliedPosition
 from headrace.tools.upgrade import plan_adoption
 
 

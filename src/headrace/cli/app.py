@@ -409,7 +409,7 @@ def verify(
       headrace verify users --repair
     """
     from headrace.cli.verify import verify_index
-    from headrace.pipeline.verification.verify import VerifyOptions
+    from headrace.tools.verification.verify import VerifyOptions
 
     return verify_index(context, index, VerifyOptions(repair, sample, seed, sink))
 

@@ -25,23 +25,18 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
 from headrace.model.units import quantity
-from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import OrderDesk, do_errand
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
+from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import document
-from headrace.state import Mailbox
-from headrace.status.board import StatusBoard
-from headrace.status.server import StatusServer
 from headrace.tools.demo.script import SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
+from headrace.tools.verification.verify import VerifyOptions, verify
 
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.4
@@ -133,24 +128,28 @@ def _follow(
     Where the run ends by itself, the servers and the console stay up until somebody stops the demo.
     """
     endpoints = project.resolve()
-    board = StatusBoard(project.specs, reporter=terminal.TerminalReporter())
-    with StatusServer(board, "127.0.0.1:0", explains=Explainer(project, endpoints)) as status:
+    options = RunOptions(log_level=log_level)
+    with RunningPipeline(
+        project,
+        terminal.TerminalReporter(),
+        options,
+        load=lambda: (project, ()),
+        address="127.0.0.1:0",
+        stopping=stopping,
+    ) as running:
         places = {
-            "console": f"http://{status.address}/",
+            "console": f"http://{running.address}/",
             "documents": f"{endpoints.sink.urls[0]}/users/_search?pretty",
-            "state": f"http://{status.address}/status",
-            "metrics": f"http://{status.address}/metrics",
+            "state": f"http://{running.address}/status",
+            "metrics": f"http://{running.address}/metrics",
             "database": f"psql {url}",
         }
         story = threading.Thread(
             target=_run_story, args=(project, endpoints, places, stopping, result), kwargs={"once": once}
         )
+        running.on_live = story.start
         try:
-            with contextlib.closing(Client(endpoints.sink)) as client:
-                mailbox = Mailbox(client, project.key)
-                desk = OrderDesk(mailbox, board, lambda order: do_errand(order, project, endpoints))
-                around = RunContext(board, stopping, desk, lambda: (project, ()), on_live=story.start)
-                PipelineRun(project, endpoints, RunOptions(log_level=log_level), around).execute()
+            running.execute()
         except HeadraceError as error:
             if not once and not stopping.is_set():
                 terminal.wrong(str(error))

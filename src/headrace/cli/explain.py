@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.pipeline.explain import Explainer
+from headrace.tools.explain import Explainer
 
 
 def explain_document(context: CommandContext, index: str, document: str) -> bool:

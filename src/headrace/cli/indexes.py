@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.units import duration, size
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.sinks.opensearch import Client, Generation
 from headrace.sinks.opensearch.client import path
 from headrace.state import GenerationState, Mailbox, StateKey, backfill_progress
 from headrace.state.orders import OF_GENERATIONS
 from headrace.state.orphans import orphans
+from headrace.tools.applied_position import AppliedPosition
 
 
 @dataclass(frozen=True, slots=True)

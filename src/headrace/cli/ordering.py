@@ -7,10 +7,11 @@ from typing import Any
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
+from headrace.pipeline.ordering import follow, follow_at_once, result_of
 from headrace.state import Mailbox, Order, OrderKind
 from headrace.state.orders import new_order
+from headrace.tools.applied_position import AppliedPosition
+from headrace.tools.generation_orders import check_generation_order
 
 _TAKEN_SECONDS = 30.0
 
@@ -25,11 +26,14 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
         wait: seconds to wait until it is done; None returns at once.
 
     Raises:
-        HeadraceError: as for `submit_for_generation` and `result_of`; CONFIG; BEHIND after `wait`.
+        HeadraceError: as for `check_generation_order` and `result_of`; CONFIG; BEHIND after `wait`.
     """
     project, what = context.open_project(), f"{kind.value} {index}"
     with AppliedPosition(project.resolve(), project.key) as applied:
-        order = submit_for_generation(applied, project, new_order(kind, index))
+        mailbox = Mailbox(applied.client, project.key)
+        order = new_order(kind, index)
+        check_generation_order(applied, project, order)
+        order = mailbox.submit(order)
         if applied.find_running() is not None:
             terminal.say(f"{what}: ordered; `headrace indexes` shows its progress")
         else:
@@ -38,7 +42,7 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
             _report(context, order)
             return
         with terminal.working(f"waiting for {what} …"):
-            order = follow(Mailbox(applied.client, project.key), order, wait)
+            order = follow(mailbox, order, wait)
     if not order.has_ended:
         raise HeadraceError(
             Kind.BEHIND, f"{what} is not done after {wait:g} s", "`headrace indexes` shows how far it is."

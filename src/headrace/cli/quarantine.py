@@ -8,13 +8,13 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import quantity
-from headrace.pipeline.quarantined_documents import (
+from headrace.state import Quarantined
+from headrace.tools.quarantined_documents import (
     by_index,
     forget_quarantined,
     list_quarantined,
     retry_quarantined,
 )
-from headrace.state import Quarantined
 
 
 def show_quarantine(context: CommandContext, index: str | None, id_: str | None) -> None:

@@ -8,9 +8,9 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import are, quantity
-from headrace.pipeline.verification.recheck import Verdict
-from headrace.pipeline.verification.report import Drift, Repair, Report, Unrepaired, as_data
-from headrace.pipeline.verification.verify import VerifyOptions, verify
+from headrace.tools.verification.recheck import Verdict
+from headrace.tools.verification.report import Drift, Repair, Report, Unrepaired, as_data
+from headrace.tools.verification.verify import VerifyOptions, verify
 
 
 def verify_index(context: CommandContext, index: str, options: VerifyOptions) -> bool:

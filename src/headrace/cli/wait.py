@@ -7,7 +7,7 @@ import time
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
-from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
+from headrace.tools.applied_position import AppliedPosition, parse_position, wait_until_applied
 
 
 def wait_applied(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.reloads import Reloads
-from headrace.state import Order, StateStore
+from headrace.state import Order
 from headrace.state.orders import OrderKind
 
 
@@ -17,13 +17,11 @@ class Answers:
 
     Attributes:
         desk: reads, starts and answers orders.
-        reloads: reads the files again.
-        store: the state, which says by which generation an order is answered.
+        reloads: reads the files again; its state says by which generation an order is answered.
     """
 
     desk: OrderDesk
     reloads: Reloads
-    store: StateStore
 
     def read_files(self, order: Order) -> None:
         """Read the files that a reload orders; see `OrderPort`."""
@@ -50,6 +48,6 @@ class Answers:
         self.desk.carry_out(order)
 
     def _served_by(self, order: Order) -> str:
-        state = self.store.current
+        state = self.reloads.store.current
         generations = () if state is None else state.generations
         return next((found.generation for found in generations if found.request == order.id), "")

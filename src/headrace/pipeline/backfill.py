@@ -305,13 +305,23 @@ class Backfill:
             )
 
     def _compare(self, client: Client) -> None:
-        """Make everything searchable, and compare the ids where something can have gone wrong."""
+        """Make everything searchable, compare the ids where something can have gone wrong, and count."""
         refresh(client, self.name)
         state = self._state()  # after the refresh: what came in between counts as a change
         # The stream's changes write and delete documents that no range counts: then only the ids tell.
         undisturbed = state.counters.changes == self._changes and not self._disturbed
-        if not undisturbed or count(client, self.name) != self._documents:
+        held = count(client, self.name)
+        if not undisturbed or held != self._documents:
             self._reconcile(client)
+            held = count(client, self.name)
+        self.board.report.done(f"{self.state.unit}: {quantity(held, 'document')}")
+        self.board.index(
+            self.state.index,
+            sink=self.state.sink,
+            documents=held,
+            documents_per_second=None,
+            seconds_left=None,
+        )
 
     def _reconcile(self, client: Client) -> None:
         plan = self.work.plan

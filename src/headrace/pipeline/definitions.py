@@ -238,8 +238,7 @@ class Definitions:
             return
         # Before a state is known there is nothing to compare with: `_compare_with` does it then.
         if self._stored is not None:
-            with ReadSession(self._endpoints.database) as session:
-                self._add(compare_fingerprints(session, before, self._like_before(now, before)))
+            self._add_changes(before, now)
         self._baseline, self._text = now, now.to_text()
 
     def _must_inspect(self, generations: Iterable[GenerationState]) -> bool:
@@ -316,19 +315,15 @@ class Definitions:
         if is_taken:
             self._altered_by_us = None
             return
-        before = Fingerprint.from_text(state.catalog)
+        self._add_changes(Fingerprint.from_text(state.catalog), self._baseline)
+
+    def _add_changes(self, before: Fingerprint, now: Fingerprint) -> None:
+        """Add what is different between two catalogs to what was found before."""
+        ours, known = self._altered_by_us, self._drift
+        if ours is not None and ours.publication == before.publication:
+            now = now.altered_like(before)  # the publication was altered by this process
         with ReadSession(self._endpoints.database) as session:
-            self._add(compare_fingerprints(session, before, self._like_before(self._baseline, before)))
-
-    def _like_before(self, now: Fingerprint, before: Fingerprint) -> Fingerprint:
-        """Return the catalog as if the publication were as before, where this process has altered it."""
-        ours = self._altered_by_us
-        return (
-            now.altered_like(before) if ours is not None and ours.publication == before.publication else now
-        )
-
-    def _add(self, drift: SchemaDrift) -> None:
-        known = self._drift
+            drift = compare_fingerprints(session, before, now)
         self._drift = SchemaDrift(
             tuple(dict.fromkeys((*known.wrong, *drift.wrong))),
             known.moved or drift.moved,

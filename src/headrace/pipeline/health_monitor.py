@@ -13,31 +13,24 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
-from headrace.pipeline.stall_monitor import Sighting, StallMonitor
+from headrace.pipeline.stall_monitor import StallMonitor, short_timeout_client, show_positions
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import ServerFacts, inspect_server, is_in_recovery
 from headrace.postgres.slot import SlotFacts, held_back, read_slot, slot_in_use
-from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
-from headrace.status.board import Positions, StatusBoard
+from headrace.status.board import StatusBoard
 from headrace.status.phases import Phase
 
 _SECONDS = 1.0
 _REQUEST_SECONDS = 0.5
 _MEASURE_SECONDS = 5.0
-_TIMEOUT_SECONDS = 3.0
 _HELD_BACK_SECONDS = 10.0
-
-
-def short_timeout_client(endpoints: Endpoints) -> Client:
-    """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
-    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1, accepted=True)
 
 
 @dataclass(eq=False)
@@ -113,10 +106,10 @@ class HealthMonitor:
             self._stall = StallMonitor(
                 self.board,
                 signals,
-                self.endpoints.database,
+                self.endpoints,
                 key=self._key,
+                store=self.store,
                 sink=self.read_project().primary.name,
-                open_client=lambda: short_timeout_client(self.endpoints),
             )
             self._stall.open()
 
@@ -133,12 +126,8 @@ class HealthMonitor:
         self._next = time.monotonic() + _SECONDS
         self.error = self._try(self._look_at_server)
         cluster = self._try(self._look_at_cluster)
-        if self.error is None:
-            self._show_positions()
-        if self._stall is not None:
-            state = self.store.current
-            sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
-            self._stall.pass_on(sighting, self._connection)
+        if self.error is None and self._stall is None:  # while a query runs, the stall monitor shows them
+            show_positions(self.board, self.slot, self.store)
         if self._stall is not None and self._stall.is_stalled:
             # A stall says more of the same cause. What is still wrong behind it is told again.
             self._shown = None
@@ -257,15 +246,6 @@ class HealthMonitor:
         except HeadraceError:
             self._drop_connection()
             raise
-
-    def _show_positions(self) -> None:
-        """Show the positions; after a failure the last ones stay, so that the lag in seconds grows."""
-        state, slot = self.store.current, self.slot
-        applied = None if state is None else state.applied
-        if slot is None:
-            self.board.set_positions(Positions(None, applied, None))
-        else:
-            self.board.set_positions(Positions(slot.confirmed_flush, applied, slot.current))
 
     def _name_lock(self) -> None:
         """Tell the source which session has the lock: without it, it must not claim the slot again."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from headrace.model.lsn import Lsn
 from headrace.model.units import size
 from headrace.postgres.connection import Connection
-from headrace.postgres.log_holder import LogHolder, read_log_holders
+from headrace.postgres.log_holder import read_log_holders
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import StatusBoard
 
@@ -38,10 +38,9 @@ class HeldLog:
         self._clock = clock
         self._restart: Lsn | None = None
         self._since = clock()
-        self._told: LogHolder | None = None
 
     def look(self, connection: Connection, slot: SlotFacts) -> None:
-        """Set or remove the warning; a transaction is written to the log once.
+        """Set or remove the warning.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE.
@@ -55,11 +54,8 @@ class HeldLog:
         if holder is None:
             self._board.set_warning("held log", None)
             return
-        warning = (
+        self._board.set_warning(
+            "held log",
             f"the server keeps {size(held)} of log before the position that the slot {slot.name!r} has "
-            f"confirmed, for a transaction that is open: {holder.holder}. End it: {holder.ending}"
+            f"confirmed, for a transaction that is open: {holder.holder}. End it: {holder.ending}",
         )
-        self._board.set_warning("held log", warning)
-        if holder != self._told:
-            self._told = holder
-            self._board.report.warning(warning)

@@ -155,11 +155,12 @@ def inspect(
     """
     server = inspect_server(connection, endpoints.database)
     with ReadSession(endpoints.database, lock_seconds=_LOCK_SECONDS) as session:
-        bound = _bind(session, project, reading=reading)
-    project = bound.project
+        catalog, fingerprint = _read_consistent(session, project)
+        project, found, misfits = _bind(session, project, catalog, reading=reading)
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
-    required, identities = _required(connection, bound)
+    fitting = [spec for name, spec in project.followed.items() if name not in misfits]
+    required, identities = _required(connection, fitting, catalog)
     setup, coverage = SetupPlan(()), tuple[TableCoverage, ...]()
     if required:
         managed = project.deployment.source.manage_publication
@@ -186,8 +187,8 @@ def inspect(
     return Inspection(
         project=project,
         server=server,
-        catalog=bound.catalog,
-        findings=bound.findings,
+        catalog=catalog,
+        findings=tuple(found),
         problems=tuple(_find_problems(endpoints.database, server, slot, reading=reading)),
         required=required,
         identities=identities,
@@ -195,8 +196,8 @@ def inspect(
         slot=slot,
         setup=setup,
         coverage=coverage,
-        fingerprint=bound.fingerprint,
-        misfits=bound.misfits,
+        fingerprint=fingerprint,
+        misfits=misfits,
     )
 
 
@@ -212,20 +213,10 @@ def _find_problems(
     return problems
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """The schemas bound to the catalog; as in `Inspection`."""
-
-    project: Project
-    catalog: Catalog
-    fingerprint: Fingerprint
-    findings: tuple[BindingFinding, ...]
-    misfits: frozenset[str]
-
-
-def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
-    """Bind every schema to the catalog, and find what does not fit it."""
-    catalog, fingerprint = _read_consistent(session, project)
+def _bind(
+    session: ReadSession, project: Project, catalog: Catalog, *, reading: bool
+) -> tuple[Project, list[BindingFinding], frozenset[str]]:
+    """Return the project with its schemas completed, what is wrong with them, and which do not fit."""
     by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
     misfits = frozenset(name for name, found in by_index.items() if _errors(found))
     found = _distinct(finding for listed in by_index.values() for finding in listed)
@@ -238,17 +229,16 @@ def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
     found += nested_findings(session, specs, catalog, limits)
     if reading:
         found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
-    return _Bound(project, catalog, fingerprint, tuple(found), misfits)
+    return project, found, misfits
 
 
 def _required(
-    connection: Connection, bound: _Bound
+    connection: Connection, fitting: Sequence[IndexSpec], catalog: Catalog
 ) -> tuple[dict[TableName, tuple[str, ...]], tuple[IdentityFacts, ...]]:
     """Return the columns that old rows must carry, by table, and the identities, for schemas that fit."""
-    fitting = [spec for name, spec in bound.project.followed.items() if name not in bound.misfits]
     if not fitting:
         return {}, ()
-    needs = required_columns(fitting, bound.catalog)
+    needs = required_columns(fitting, catalog)
     tables = frozenset(table for spec in fitting for table in spec.tables())
     required = {name: needs[name].columns if name in needs else () for name in tables}
     return required, read_identities(connection, required)

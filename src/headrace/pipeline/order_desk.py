@@ -17,18 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from headrace.errors import HeadraceError, Kind, retrying, unexpected
-from headrace.model.units import quantity
-from headrace.pipeline.project import Project
-from headrace.pipeline.quarantined_documents import (
-    forget_quarantined,
-    list_quarantined,
-    retry_quarantined,
-)
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.verification.report import as_data
-from headrace.pipeline.verification.verify import VerifyOptions, verify
-from headrace.pipeline.worker.plan import Endpoints
-from headrace.reporter import SilentReporter
 from headrace.state.orders import FOR_ONE_RUN, Mailbox, Order, OrderError, OrderKind, cut, new_order
 from headrace.status.board import StatusBoard
 
@@ -37,34 +26,9 @@ LOG_LEVELS: tuple[LogLevelName, ...] = get_args(LogLevelName)
 
 _POLL_SECONDS = 1.0
 _END_SECONDS = 5.0
-_IN_THREADS = frozenset({OrderKind.VERIFY, OrderKind.QUARANTINE_RETRY, OrderKind.QUARANTINE_DROP})
-# The orders that `OrderDesk.carry_out` takes.
-CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
 
 # What came of an order: in a few words, and as JSON values.
 Outcome = tuple[str, Any]
-
-
-def do_errand(order: Order, project: Project, endpoints: Endpoints) -> Outcome:
-    """Do what an order asks for that changes no index, beside the stream.
-
-    Raises:
-        HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`.
-    """
-    document = order.options.get("id")
-    if order.kind is OrderKind.VERIFY:
-        options = VerifyOptions(**{"sink": order.sink or None, **order.options})
-        report = verify(project, order.index or "", options, SilentReporter())
-        return report.summary, as_data(report)
-    if order.kind is OrderKind.QUARANTINE_RETRY:
-        retried = retry_quarantined(project, endpoints, order.index, document)
-        left = [entry.to_json() for entry in retried.left]
-        right = f"{retried.found - len(left):,} of {quantity(retried.found, 'document')} right now"
-        return right, {"found": retried.found, "left": left}
-    entries = list_quarantined(endpoints, project.key, order.index, document)
-    forget_quarantined(endpoints, project.key, entries)
-    dropped = [entry.to_json() for entry in entries]
-    return f"forgotten: {quantity(len(entries), 'document')}", {"dropped": dropped}
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +38,7 @@ class OrderDesk:
     Args:
         mailbox: the orders of the deployment.
         board: is told of a pause; its reporter gets a line for each order and each answer.
-        do_errand: does what takes a while, in a thread of its own; see the function `do_errand`.
+        do_errand: does what takes a while, in a thread of its own; see `headrace.tools.errands`.
         clock: monotonic seconds.
 
     Attributes:
@@ -193,7 +157,7 @@ class OrderDesk:
             self.board.report.warning(f"control: {order}: {error}")
 
     def carry_out(self, order: Order) -> None:
-        """Carry out an order of `CARRIED_OUT_HERE`, and answer it; a second call does nothing.
+        """Carry out an order that changes no index, and answer it; a second call does nothing.
 
         Raises:
             HeadraceError: an error of the cluster; the call can be repeated.

@@ -173,5 +173,4 @@ class Reloads:
     def _refuse(self, order: Order, errors: Sequence[HeadraceError]) -> None:
         self.refusals[order.id] = error = ErrorGroup(tuple(errors))
         text = in_words(error)
-        self.board.set_warning("reload", f"the changed files are not taken up: {text}")
-        self.board.report.warning(f"the files are not taken up, nothing has changed: {text}")
+        self.board.set_warning("reload", f"the changed files are not taken up, nothing has changed: {text}")

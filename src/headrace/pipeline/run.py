@@ -25,7 +25,7 @@ from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot
-from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
+from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project
@@ -34,6 +34,7 @@ from headrace.pipeline.run_board import RunBoard
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.run_sinks import RunSinks, open_relays
 from headrace.pipeline.source_of_run import RunSource
+from headrace.pipeline.stall_monitor import short_timeout_client
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.record_classes import recorded_beside
@@ -58,11 +59,14 @@ _ROUND_SECONDS = 0.25
 _REQUEST_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What the process around a run gives it.
+@dataclass(eq=False)
+class PipelineRun:
+    """One run of one deployment.
 
-    Attributes:
+    Args:
+        project: the deployment.
+        endpoints: of the deployment.
+        options: of the run.
         board: shows the run.
         stopping: set to end the run; noticed at the next pause.
         desk: has the orders of the run.
@@ -73,27 +77,20 @@ class RunContext:
         address: the public address, for who asks the cluster for the run; empty for none.
     """
 
+    project: Project
+    endpoints: Endpoints
+    options: RunOptions
     board: StatusBoard
     stopping: Stopping
     desk: OrderDesk
     load: Load
-    on_live: Callable[[], None] = lambda: None
-    on_reload: Callable[[Project], None] = lambda _: None
-    traces: Traces | None = None
-    address: str = ""
+    on_live: Callable[[], None]
+    on_reload: Callable[[Project], None]
+    traces: Traces | None
+    address: str
 
-
-class PipelineRun:
-    """One run of one deployment."""
-
-    def __init__(
-        self, project: Project, endpoints: Endpoints, options: RunOptions, context: RunContext
-    ) -> None:
-        self._project = options.apply_to(project)
-        self._endpoints = endpoints
-        self._options = options
-        self._context = context
-        self._board = context.board
+    def __post_init__(self) -> None:
+        self.project = self.options.apply_to(self.project)
         self._spark = BackgroundSpark(self._open_spark)
         self._held = contextlib.ExitStack()
         self._is_live = False
@@ -110,16 +107,15 @@ class PipelineRun:
             # It opens beside the rest. At its exit an error that its dead Java explains is told as that.
             spark.push(self._spark)
             self._spark.begin()
-            client = self._held.enter_context(contextlib.closing(Client(self._endpoints.sink)))
-            context = self._context
+            client = self._held.enter_context(contextlib.closing(Client(self.endpoints.sink)))
             claim = Claim(
-                self._project,
-                self._endpoints,
+                self.project,
+                self.endpoints,
                 client,
-                self._board,
-                context.stopping,
-                context.load,
-                Lease(client, self._project.key, [*self._project.specs], address=context.address),
+                self.board,
+                self.stopping,
+                self.load,
+                Lease(client, self.project.key, [*self.project.specs], address=self.address),
             )
             lock = self._take(claim)
             if lock is not None:
@@ -127,9 +123,9 @@ class PipelineRun:
 
     def _take(self, claim: Claim) -> SlotLock | None:
         """Wait for this run's turn and claim the deployment; None where a stop came first."""
-        stopping = self._context.stopping
+        stopping = self.stopping
         while True:
-            if self._options.standby:
+            if self.options.standby:
                 with stopping.interrupting(), stopping.patient():
                     spark = self._spark.current
                 with warmed_up(spark):
@@ -139,12 +135,12 @@ class PipelineRun:
                 return claim.take(self._held)
             except HeadraceError as error:
                 # Two that stood by have seen the same free lock: the slower one stands by again.
-                if not (self._options.standby and claim.is_led(error)):
+                if not (self.options.standby and claim.is_led(error)):
                     raise
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         check_version("a run of documents", FIRST_OF_DOCUMENTS)
-        options = self._options
+        options = self.options
         if options.session is not None:
             return given_spark(options.session)
         verbose = options.log_level is LogLevel.DEBUG
@@ -153,7 +149,7 @@ class PipelineRun:
             log_level="info" if verbose else "warn",
             terminal=verbose,
             given=options.conf,
-            logs=WorkerLogs(options.log_level, options.log_format, self._project.slot),
+            logs=WorkerLogs(options.log_level, options.log_format, self.project.slot),
             preloaded=READER,
         )
 
@@ -170,51 +166,48 @@ class PipelineRun:
                 pass
         if end.error is not None:
             raise end.error
-        self._board.enter(Phase.STOPPED)
+        self.board.enter(Phase.STOPPED)
         # Who has lost the lock may have lost the slot, too: its position is not to be moved from here.
         if not lock.was_lost():
-            confirm_applied(self._project, self._endpoints, self._board)
+            confirm_applied(self.project, self.endpoints, self.board)
 
     def _open_rounds(self, claim: Claim, lock: SlotLock, held: contextlib.ExitStack) -> Rounds:
         """Open what the controller looks at and acts on; `held` closes it."""
-        project, board, stopping = claim.project, self._board, self._context.stopping
-        self._context.desk.begin()
-        endpoints = open_relays(project, self._endpoints, board.report, held)
+        project, board, stopping = claim.project, self.board, self.stopping
+        self.desk.begin()
+        endpoints = open_relays(project, self.endpoints, board.report, held)
         # One thread looks at everything, so a cluster that hangs must not hold it for long.
         endpoint = endpoints.sink.with_timeout(_REQUEST_SECONDS)
-        state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
+        state = Client(endpoint, read_attempts=1, accepted=True)
+        held.callback(state.close)
         store = StateStore(state, project.key)
-        snapshot = held.enter_context(
-            contextlib.closing(HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes))
-        )
+        snapshot = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
+        held.callback(snapshot.close)
         sinks = RunSinks()
         definitions = Definitions(project, endpoints, sinks.read_schema)
         sinks.open(project, endpoints, state, definitions, report=board.report, held=held)
-        stream = held.enter_context(
-            contextlib.closing(
-                RunStream(
-                    self._spark,
-                    Plans(definitions, endpoints),
-                    store,
-                    client=state,
-                    board=board,
-                    snapshot=snapshot,
-                    traces=self._context.traces,
-                    check=lambda spark: self._check_spark(spark, project),
-                )
-            )
+        stream = RunStream(
+            self._spark,
+            Plans(definitions, endpoints),
+            store,
+            client=state,
+            board=board,
+            snapshot=snapshot,
+            traces=self.traces,
+            check=lambda spark: self._check_spark(spark, project),
         )
+        held.callback(stream.close)
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
-        shown = RunBoard(board, project, sinks.count, self._note_live)
+        shown = RunBoard(board, self._note_live)
         reloads = Reloads(
-            self._context.load,
+            self.load,
             definitions,
             endpoints,
             lease=claim.lease,
             store=store,
             board=board,
         )
-        orders = Answers(self._context.desk, reloads, store)
+        orders = Answers(self.desk, reloads)
         observer = Observer(
             health,
             store,
@@ -223,7 +216,7 @@ class PipelineRun:
             stream,
             WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
-            self._context.desk,
+            self.desk,
             claim.lease,
             stopping,
         )
@@ -246,15 +239,13 @@ class PipelineRun:
             observer,
             Controller(observer.look, ports, tell=tell, clock=time.monotonic),
             shown,
-            snapshot,
-            board,
             on_followed=lambda followed: self._note_followed(followed, claim.lease),
         )
 
     def _check_first(self, project: Project) -> None:
         """Check the executors of a cluster before anything is made that would be left behind."""
-        stopping = self._context.stopping
-        if self._options.is_local:
+        stopping = self.stopping
+        if self.options.is_local:
             return
         try:
             with stopping.interrupting(), stopping.patient():
@@ -266,26 +257,26 @@ class PipelineRun:
 
     def _check_spark(self, spark: LocalSpark, project: Project) -> None:
         """Check the executors of a session once; one that is opened later may have others."""
-        if not self._options.is_local and spark is not self._checked:
-            check_cluster(spark, project, self._endpoints, self._board.report)
+        if not self.options.is_local and spark is not self._checked:
+            check_cluster(spark, project, self.endpoints, self.board.report)
             self._checked = spark
 
     def _note_followed(self, project: Project, lease: Lease) -> None:
         """Note which indexes the run follows now."""
-        self._project = project
+        self.project = project
         names = (*project.specs, *project.waiting)
         lease.release_others(names)
-        self._board.set_indexes(names)
-        self._context.on_reload(project)
+        self.board.set_indexes(names)
+        self.on_reload(project)
 
     def _note_live(self) -> None:
         """Report once that the run is live."""
         if not self._is_live:
             self._is_live = True
-            self._board.report.done("live: following the log")
-            if self._options.session is None:
+            self.board.report.done("live: following the log")
+            if self.options.session is None:
                 self._held.enter_context(recorded_beside())
-            self._context.on_live()
+            self.on_live()
 
 
 @dataclass(eq=False, slots=True)
@@ -296,16 +287,12 @@ class Rounds:
         observer: looks.
         controller: decides and acts.
         shown: shows what is decided.
-        snapshot: the slot's snapshot, given up once nothing needs it.
-        board: the status board.
         on_followed: called with the project that is followed, whenever that is another one.
     """
 
     observer: Observer
     controller: Controller
     shown: RunBoard
-    snapshot: HeldSnapshot
-    board: StatusBoard
     on_followed: Callable[[Project], None]
     _version: int = field(default=0, init=False)
 
@@ -328,21 +315,21 @@ class Rounds:
         definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
-            self.board.note(tables=definitions.inspection.coverage)
+            self.shown.board.note(tables=definitions.inspection.coverage)
             self.on_followed(definitions.inspection.project)
         self.shown.show(world, desired, has_begun=has_begun)
         self._tend_snapshot()
 
     def _tend_snapshot(self) -> None:
         """Give the slot's snapshot up once nothing is filled, or its time is over."""
-        state = self.observer.store.current
-        if state is None or self.snapshot.slot is None:
+        state, snapshot = self.observer.store.current, self.observer.stream.snapshot
+        if state is None or snapshot.slot is None:
             return
         # Without any generation the first ones are still to come, and will read it.
         if state.generations and not any(generation.backfilling for generation in state.generations):
-            self.snapshot.close()
-        elif self.snapshot.close_if_due():
-            self.board.report.info(
+            snapshot.close()
+        elif snapshot.close_if_due():
+            self.shown.board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 

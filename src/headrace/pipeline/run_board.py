@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.model.units import quantity
 from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.statuses import status_of
 from headrace.pipeline.controller.world import Unknown, World
-from headrace.pipeline.project import Project
 from headrace.state import GenerationState, PipelineState, Unit
 from headrace.state.pipeline_state import served_of
 from headrace.status.board import IndexPhase, StatusBoard, UnitPhase, UnitStatus
 from headrace.status.phases import Phase
 
 _LOG = logging.getLogger(__name__)
-
-# Returns how many documents a generation that was just completed holds; None where that is not known.
-CountDocuments = Callable[[GenerationState], int | None]
 
 
 @dataclass(eq=False, slots=True)
@@ -29,14 +24,10 @@ class RunBoard:
 
     Attributes:
         board: the status board.
-        project: has the labels of the sinks.
-        count: counts the documents of a generation.
         on_live: called when every index is complete and the stream follows; perhaps more than once.
     """
 
     board: StatusBoard
-    project: Project
-    count: CountDocuments
     on_live: Callable[[], None]
     _why_built: dict[Unit, str] = field(default_factory=dict, init=False)
     _shown: dict[str, GenerationState] | None = field(default=None, init=False)
@@ -83,10 +74,9 @@ class RunBoard:
             self.board.set_warning("budget", f"{action.why}; everything is backfilled again afterwards")
             return
         self._has_gap = True
-        self.board.report.warning(
+        self.board.record_gap(
             f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
         )
-        self.board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
 
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
         """Show how everything is."""
@@ -172,27 +162,7 @@ class RunBoard:
                 why = self._why_built.get(unit, "")
                 self.board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
             elif generation.published and not known.published:
-                self._report_served(unit, generation, known, before.values())
-
-    def _report_served(
-        self,
-        unit: Unit,
-        generation: GenerationState,
-        known: GenerationState,
-        before: Collection[GenerationState],
-    ) -> None:
-        mine = [other for other in before if other.unit == unit]
-        former = served_of(mine)
-        if known.building:
-            held = self.count(generation)
-            if held is not None:
-                target = self.project.target_of(unit.sink)
-                self.board.report.done(
-                    f"{target.label}{target.prefix}{unit.index}: {quantity(held, 'document')}"
-                )
-                self.board.index(
-                    unit.index, sink=unit.sink, documents=held, documents_per_second=None, seconds_left=None
-                )
-        if former is not None:
-            text = f"readers see {generation.generation}, no longer {former.generation}"
-            self.board.report.done(f"{unit!s}: {text}")
+                former = served_of([other for other in before.values() if other.unit == unit])
+                if former is not None:
+                    text = f"readers see {generation.generation}, no longer {former.generation}"
+                    self.board.report.done(f"{unit!s}: {text}")

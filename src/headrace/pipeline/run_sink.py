@@ -5,23 +5,18 @@ A cluster that does not answer proves nothing: only an answer can say that an in
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Protocol
 
-from headrace.errors import HeadraceError
-from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.reporter import Reporter
 from headrace.schema.normal import normalised
 from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
-from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.settings import adjust, required_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state import GenerationState, Quarantine, StateKey, backfill_progress
@@ -29,24 +24,6 @@ from headrace.state.lease import Lease
 from headrace.state.sink_notes import SecondarySinkNotes
 
 _READY_SECONDS = 5.0
-
-
-class RunSink(SinkPort, Protocol):
-    """One sink of a run: what the controller asks of it, and how it is seen."""
-
-    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
-        """Ask the sink what it holds.
-
-        Args:
-            indexes: the logical indexes of the deployment.
-            stored: the generations of the sink, as the state has them.
-
-        Raises:
-            HeadraceError: it cannot be asked.
-        """
-
-    def close(self) -> None:
-        """Give up leases and connections, as far as the sink answers soon."""
 
 
 @dataclass(eq=False, slots=True)
@@ -119,12 +96,6 @@ class ClusterSink:
         if (found := self._found.get(name)) is not None:
             self._generations.drop(found)
 
-    def count(self, name: str) -> int | None:
-        """Return how many documents a search finds in an index; None where the cluster does not say."""
-        with contextlib.suppress(HeadraceError):
-            return count(self.client, name)
-        return None
-
     def read_schema(self, generation: GenerationState) -> str | None:
         """Return the schema that was saved with an index; None where the index is gone.
 
@@ -137,7 +108,15 @@ class ClusterSink:
         return None
 
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
-        """See `RunSink.look`; what documents depend on is set right, and said."""
+        """Ask the cluster what it holds; what documents depend on is set right, and said.
+
+        Args:
+            indexes: the logical indexes of the deployment.
+            stored: the generations of the sink, as the state has them.
+
+        Raises:
+            HeadraceError: it cannot be asked.
+        """
         if (taken := self._hold_lease(indexes)) is not None:
             return taken
         found = self._found = self._generations.find(indexes)
@@ -156,7 +135,7 @@ class ClusterSink:
         )
 
     def close(self) -> None:
-        """See `RunSink.close`."""
+        """Give up leases and connections, as far as the cluster answers soon."""
         if self.lease is not None and self._is_leased:
             # A cluster that hangs must not hold up the end of the run: a lease that nobody renews ends.
             thread = threading.Thread(target=self.lease.__exit__, daemon=True)
@@ -290,13 +269,14 @@ class PlainSink:
         """Do nothing: writers are the executors'."""
 
 
+RunSink = ClusterSink | PlainSink
+"""One sink of a run: what the controller asks of it (`SinkPort`), and how it is seen."""
+
+
 def _why_keys_lost(notes: SecondarySinkNotes) -> str:
-    sink = notes.key.sink
-    return (
-        f"the index of what waited for the sink {sink!r} was deleted or restored"
-        if notes.has_lost_keys()
-        else ""
-    )
+    if not notes.has_lost_keys():
+        return ""
+    return f"the index of what waited for the sink {notes.key.sink!r} was deleted or restored"
 
 
 def _forget_notes(state: Client, key: StateKey, name: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from headrace.errors import HeadraceError, Retry
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.project import Project
-from headrace.pipeline.run_sink import ClusterSink, PlainSink
+from headrace.pipeline.run_sink import ClusterSink, PlainSink, RunSink
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.sink_watch import SinkWatch
 from headrace.pipeline.worker.plan import Endpoints
@@ -66,13 +66,6 @@ class RunSinks:
             return None
         return watch.sink.read_schema(generation)
 
-    def count(self, generation: GenerationState) -> int | None:
-        """Return how many documents a search finds in a generation; None where that is not known."""
-        watch = self.watches.get(generation.sink)
-        if watch is None or not isinstance(watch.sink, ClusterSink):
-            return None
-        return watch.sink.count(generation.generation)
-
     def _open(
         self,
         target: SinkTarget,
@@ -80,7 +73,7 @@ class RunSinks:
         state: Client,
         definitions: Definitions,
         report: Reporter,
-    ) -> ClusterSink | PlainSink:
+    ) -> RunSink:
         if target.is_plain:
             return PlainSink(target, state)
         endpoint = endpoints.of(target.key).sink

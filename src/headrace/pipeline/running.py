@@ -20,18 +20,14 @@ from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
-from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
-from headrace.pipeline.explain import Explainer
-from headrace.pipeline.order_desk import LogLevelName, OrderDesk, do_errand
-from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
+from headrace.pipeline.order_desk import LogLevelName, OrderDesk
+from headrace.pipeline.ordering import follow, follow_at_once, result_of
 from headrace.pipeline.project import Project
-from headrace.pipeline.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.pipeline.reloads import Load, ReloadResult
-from headrace.pipeline.run import PipelineRun, RunContext
+from headrace.pipeline.run import PipelineRun
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.verification.report import Report, report_of
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
@@ -42,6 +38,12 @@ from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
 from headrace.status.traces import open_traces
 from headrace.status.waiting import WaitProgress
+from headrace.tools.applied_position import AppliedPosition, parse_position, wait_until_applied
+from headrace.tools.errands import do_errand
+from headrace.tools.explain import Explainer
+from headrace.tools.generation_orders import check_generation_order
+from headrace.tools.quarantined_documents import RetriedDocuments, list_quarantined
+from headrace.tools.verification.report import Report, report_of
 
 _BY = "this program"
 _TAKEN_SECONDS = 30.0
@@ -71,6 +73,7 @@ class RunningPipeline:
         desk: the orders of the run.
         address: where the status is served; None where it is not.
         private_address: where orders are taken; None where they are not.
+        on_live: called in the run's thread, once every index is complete and the stream follows.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class RunningPipeline:
         self._wanted_private_address = private_address
         self._stopping = Stopping() if stopping is None else stopping
         self._is_threaded = stopping is None
+        self.on_live: Callable[[], None] = lambda: None
         self._live = threading.Event()
         self._has_ended = False
         self._held = contextlib.ExitStack()
@@ -163,17 +167,19 @@ class RunningPipeline:
         Raises:
             HeadraceError: the error that ended the run.
         """
-        context = RunContext(
+        run = PipelineRun(
+            self._project,
+            self._endpoints,
+            self._options,
             self.board,
             self._stopping,
             self.desk,
             self._load_with_reports,
-            on_live=self._live.set,
+            on_live=self._note_live,
             on_reload=self._adopt,
             traces=self._traces,
             address=self.address or "",
         )
-        run = PipelineRun(self._project, self._endpoints, self._options, context)
         try:
             run.execute()
         except Stopped:
@@ -191,6 +197,10 @@ class RunningPipeline:
         if project is not None:
             project = self._options.apply_to(project.with_reports(self._reports_of))
         return project, errors
+
+    def _note_live(self) -> None:
+        self._live.set()
+        self.on_live()
 
     def _adopt(self, project: Project) -> None:
         """Answer questions about the indexes that the run follows now."""
@@ -256,9 +266,7 @@ class RunningPipeline:
         """
         if order.kind in OF_GENERATIONS:
             with self._applied() as applied:
-                submitted = submit_for_generation(applied, self._project, order)
-            self.desk.wake()
-            return submitted
+                check_generation_order(applied, self._project, order)
         return self.desk.submit(order)
 
     def reindex(self, index: str, *, timeout: float = 3600.0) -> str:

@@ -47,7 +47,7 @@ class SinkWatch:
         self.forget()
 
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
-        """Return what was seen last; ask again where that is due. See `RunSink.look`."""
+        """Return what was seen last; ask again where that is due. See `ClusterSink.look`."""
         if self._is_outdated():
             self._await(self._thread)  # what it asks was asked too early
         if (self._is_outdated() or time.monotonic() >= self._next) and not self._is_asking():

@@ -30,10 +30,9 @@ class WalBudget:
         self._seconds = None if source.wal_budget_hours is None else source.wal_budget_hours * _HOUR
         self._releases = releases and source.on_budget == "release"
         self._board = board
-        self._warned_at = 0.0
 
     def check(self, slot: SlotFacts, seconds_behind: float | None) -> str:
-        """Warn from half of the budget on, on the board and once in the log; warn again above it.
+        """Warn from half of the budget on.
 
         Returns why the slot is to be released: more than the budget is retained, and it may be given up.
         Empty otherwise.
@@ -45,17 +44,12 @@ class WalBudget:
         used, text = self._used(slot, seconds_behind)
         if used < _WARN_AT:
             self._board.set_warning("budget", None)
-            self._warned_at = 0.0
             return ""
         # No warning then: the release itself is told, with what follows from it.
         if used >= 1 and self._releases:
             return f"the slot {slot.name!r} is released, before the primary's disk is full: {text}"
         warning = f"the slot {slot.name!r}: {text}; find out what holds the stream up, or give it more room"
         self._board.set_warning("budget", warning)
-        level = 1.0 if used >= 1 else _WARN_AT
-        if level > self._warned_at:
-            self._board.report.warning(warning)
-        self._warned_at = max(self._warned_at, level)
         return ""
 
     def _used(self, slot: SlotFacts, seconds_behind: float | None) -> tuple[float, str]:

@@ -388,9 +388,11 @@ class StatusBoard:
             self._known = replace(self._known, control_requests=requests)
 
     def set_warning(self, of: WarningOf, text: str | None) -> None:
-        """Set a warning that holds until it is removed (None)."""
+        """Set a warning that holds until it is removed (None); a new one is reported once."""
         with self._lock:
-            self._warnings[of] = text
+            before, self._warnings[of] = self._warnings[of], text
+        if before is None and text is not None:
+            self.report.warning(text)
 
     def set_warnings(self, warnings: Iterable[str]) -> None:
         """Replace the accepted risks, one sentence each."""

@@ -1,1 +1,1 @@
-"""What people use beside a run: designer, types of documents, converters, preview, cost, checks, the demo."""
+"""What people use beside a run: checks, verification, the quarantine, designer, converters, the demo."""

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import urllib3
 
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project, open_project
@@ -30,6 +29,7 @@ from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
 from headrace.snapshot.planning import plan_ranges
 from headrace.state import Counters, GenerationState, PipelineState, PositionRequest, StateStore, Unit
+from headrace.tools.applied_position import AppliedPosition
 
 TABLES = (
     """CREATE TABLE stock (shop text, code numeric(6,2), label text, hidden boolean NOT NULL DEFAULT false,

@@ -13,12 +13,12 @@ import pytest
 import urllib3
 
 from headrace.cli import main
-from headrace.pipeline.explain import Explainer, answer
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import Counters, DeferredKeys, Quarantine, Quarantined, StateStore
 from headrace.status import StatusBoard, StatusServer
+from headrace.tools.explain import Explainer, answer
 from integration.cli.stock import Stock
 
 

@@ -30,7 +30,8 @@ from headrace.pipeline.stream.documents_reader import (
     SourceSettings,
     WrittenPartition,
 )
-from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
+from headrace.pipeline.stream.documents_source import SETTINGS_OPTION
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work, pack
 from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
@@ -105,7 +106,7 @@ class Log:
         )
         work = Work(plan, Endpoints(self.url, Endpoint(("http://127.0.0.1:1",))))
         kept = signal.getsignal(signal.SIGTERM)
-        reader = DocumentsReader(SourceSettings.from_option(settings.to_option()), work.to_options())
+        reader = DocumentsReader({**work.to_options(), SETTINGS_OPTION: pack(settings)})
         try:
             yield reader
         finally:
@@ -196,7 +197,7 @@ def test_a_plan_that_reads_other_columns_opens_the_log_again(log: Log) -> None:
             max_tasks=2,
             signals=log.signals,
         )
-        log.signals.offer_plan(1, OfferedPlan("with names", more.to_option()))
+        log.signals.offer_plan(1, OfferedPlan("with names", pack(more)))
         _, [partition] = next_batch(reader, end)
     assert (partition.plan, log.signals.accepted_plan()) == ("with names", (1, parse_lsn(end["lsn"])))
     rows = [dict(row) for row in partition.task().rows.column("after").to_pylist()]

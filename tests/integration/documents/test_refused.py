@@ -20,7 +20,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import CtidRange
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import BackfillRange, Worker
@@ -28,6 +27,7 @@ from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.state import DeferredKeys, Quarantine, StateKey
+from headrace.tools.verification.sides import DatabaseDocuments
 from integration.documents.indexed_database import IndexedDatabase
 
 SCHEMA = """\

@@ -27,7 +27,6 @@ from headrace.embedded.processes import until
 from headrace.model.changes import CHANGES_SCHEMA, DocumentOperation, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
-from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import BackfillRange
@@ -39,6 +38,7 @@ from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
+from headrace.tools.verification.sides import DatabaseDocuments
 from integration.documents.indexed_database import documents_plan
 from support.oracle import naive_documents
 from support.servers import installation, short_lived_server

@@ -21,8 +21,8 @@ import urllib3
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.control import application, bodies
-from headrace.pipeline.order_desk import CARRIED_OUT_HERE, OrderDesk
+from headrace.pipeline.control import application
+from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.project import open_project
 from headrace.pipeline.run_options import RunOptions
@@ -30,7 +30,9 @@ from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.stopping import Stopping
 from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import Quarantine, Quarantined, StateKey
+from headrace.state import OrderKind, Quarantine, Quarantined, StateKey
+from headrace.state.orders import OF_GENERATIONS
+from headrace.status import bodies
 
 AWAY = "http://127.0.0.1:9"
 OPERATE, READ = "operate-0123456789", "read-0123456789abc"
@@ -162,7 +164,7 @@ def carrying_out(desk: OrderDesk) -> Iterator[None]:
         while not ended.wait(0.05):
             with contextlib.suppress(HeadraceError):
                 for order in desk.open_orders() if desk.has_begun else ():
-                    if order.kind in CARRIED_OUT_HERE:
+                    if order.kind not in {*OF_GENERATIONS, OrderKind.RELOAD}:
                         desk.carry_out(order)
 
     thread = threading.Thread(target=carry_out)

@@ -177,6 +177,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_source_is_away(
         watch.watch(watched.signals)
         look(watch)
         assert board.view().phase is Phase.LIVE
+        assert until(lambda: bool(board.view().lag_bytes), 10), "the stall monitor shows it"
         server.stop("immediate")
         for _ in range(5):
             look(watch)

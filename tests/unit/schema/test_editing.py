@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -110,12 +111,13 @@ def test_filters_come_and_go() -> None:
 
 def test_what_is_written_on_one_line_is_left_to_its_author() -> None:
     text = TEXT.replace("fields:\n      - long: id\n", "fields: [{long: id}, {decimal: total}]\n")
-    for edit in (
+    edits: tuple[Callable[[], str], ...] = (
         lambda: remove_field(text, ["orders", "id"]),
         lambda: add_item(text, ["orders"], "fields", ["- text: more"]),
         lambda: set_word(text, ["orders", "id"], "required", "true"),
         lambda: set_word(text, ["active"], "required", None),
-    ):
+    )
+    for edit in edits:
         with pytest.raises(HeadraceError, match="written on one line"):
             edit()
 

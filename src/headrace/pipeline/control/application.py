@@ -16,12 +16,13 @@ from starlette.routing import Route
 
 from headrace.config.control import Scope
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.control.bodies import LogLevelBody, NoOptions, QuarantineBody, VerifyBody, read_body
-from headrace.pipeline.control.refusal import NO_STORE, Refusal, refusal_of, refuse
+from headrace.pipeline.control.bodies import LogLevelBody, QuarantineBody, VerifyBody
 from headrace.pipeline.ordering import follow, result_of
 from headrace.state import Order, OrderKind
 from headrace.state.orders import new_order
 from headrace.status.board import StatusBoard
+from headrace.status.bodies import NoOptions, read_body
+from headrace.status.refusal import NO_STORE, Refusal, refusal_of, refuse
 
 if TYPE_CHECKING:
     from headrace.pipeline.running import RunningPipeline

@@ -1,27 +1,13 @@
-"""Read the body of a request to the private address, and check it against what the order takes."""
+"""Say what the orders to the private address take."""
 
 from __future__ import annotations
 
-import asyncio
-from http import HTTPStatus
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import ClientDisconnect, Request
+from pydantic import Field
 
-from headrace.pipeline.control.refusal import refuse
 from headrace.pipeline.order_desk import LogLevelName
-
-MOST_BYTES = 64 * 1024
-# For a whole body.
-PATIENCE_SECONDS = 10.0
-_JSON = "application/json"
-
-
-class NoOptions(BaseModel):
-    """The body of an order that takes nothing: empty, or `{}`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+from headrace.status.bodies import NoOptions
 
 
 class VerifyBody(NoOptions):
@@ -43,58 +29,3 @@ class LogLevelBody(NoOptions):
     """The least severe messages that are logged."""
 
     level: LogLevelName
-
-
-_Body = TypeVar("_Body", bound=NoOptions)
-
-
-async def read_body(request: Request, model: type[_Body], most: int = MOST_BYTES) -> _Body:
-    """Read and check a body of at most so many bytes; an empty one is an empty object.
-
-    Raises:
-        Refusal: it is too large, too slow, no JSON, or not what the order takes.
-    """
-    data = await _read(request, most)
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if data and (media_type != _JSON or request.headers.get("content-encoding")):
-        raise refuse(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "wrong_media_type",
-            "the body is not said to be plain JSON",
-            f"Send it as `Content-Type: {_JSON}`, without a Content-Encoding.",
-        )
-    try:
-        return model.model_validate_json(data or b"{}")
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise refuse(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "malformed",
-            f"the body is wrong: {place[:100] + ': ' if place else ''}{first['msg']}",
-            f"It takes {', '.join(model.model_fields) or 'nothing'}.",
-        ) from None
-
-
-async def _read(request: Request, most: int) -> bytes:
-    too_large = refuse(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "too_large",
-        f"the body is larger than {most} bytes",
-        Connection="close",
-    )
-    given = request.headers.get("content-length", "0")
-    if given.isdigit() and int(given) > most:
-        raise too_large
-    data = bytearray()
-    try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            async for part in request.stream():
-                data += part
-                if len(data) > most:
-                    raise too_large
-    except (TimeoutError, ClientDisconnect):
-        raise refuse(
-            HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body did not come in time", Connection="close"
-        ) from None
-    return bytes(data)

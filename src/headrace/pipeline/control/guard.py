@@ -10,9 +10,9 @@ from http import HTTPStatus
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headrace.pipeline.control.refusal import Refusal, refuse
 from headrace.pipeline.control.tokens import TokenHolder, Tokens
 from headrace.status.board import StatusBoard
+from headrace.status.refusal import Refusal, refuse
 
 _MOST_FAILURES = 10
 _WINDOW_SECONDS = 60.0

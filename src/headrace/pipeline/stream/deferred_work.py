@@ -70,7 +70,6 @@ class DeferredWork:
 
     Attributes:
         held: the generations that fail by themselves.
-        left: how many key batches were left at the last look.
         failure: why the thread has ended; None while it works.
     """
 
@@ -79,7 +78,6 @@ class DeferredWork:
         self._job_gate = job_gate or JobGate()
         self._work = work
         self.held = HeldUnits()
-        self.left = 0
         self._whole = 0
         self.failure: HeadraceError | None = None
         self._ending = threading.Event()
@@ -127,9 +125,9 @@ class DeferredWork:
     def _run_job(self, deferred: DeferredKeys, max_tasks: int) -> bool:
         """Run one job; return whether there was anything to do."""
         work = self._work
-        self.left = deferred.count()
-        self._whole = max(self._whole, self.left) if self.left else 0
-        if not self.left:
+        left = deferred.count()
+        self._whole = max(self._whole, left) if left else 0
+        if not left:
             self.held.release()
             return False
         tenth = self._whole // 10
@@ -240,7 +238,7 @@ class CatchUp:
                 why = None
             self._on_progress(deferred.count(generations), why)
         if why is not None:
-            worker.probe()
+            worker.sink.probe()
             notes.note_available()
             self._on_progress(deferred.count(generations), None)  # what is held is still there
         if time.monotonic() - self._failed_at > _CALM_SECONDS:

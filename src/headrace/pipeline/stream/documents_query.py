@@ -42,7 +42,7 @@ from headrace.pipeline.stream.documents_source import (
 )
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.stream.traced_batches import servers_of, traced_batch
-from headrace.pipeline.worker.plan import PLAN_OPTION, Work
+from headrace.pipeline.worker.plan import PLAN_OPTION, Work, pack
 from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM, master_of
@@ -143,7 +143,7 @@ class DocumentsQuery:
             counts_of_batches = (
                 spark.readStream.format(DocumentsSource.name())
                 .options(**options)
-                .option(SETTINGS_OPTION, settings.to_option())
+                .option(SETTINGS_OPTION, pack(settings))
                 .load()
             )
             self._query = start_query(counts_of_batches, "headrace", checkpoint)
@@ -169,7 +169,7 @@ class DocumentsQuery:
             return
         # A plan that was not taken yet is replaced, with what it has changed of the settings.
         is_other = settings != self._settings or self.taken_from() is None
-        changed = settings.to_option() if is_other else ""
+        changed = pack(settings) if is_other else ""
         # The number tells the source a plan that was offered again from the one that it has.
         self._plan_number += 1
         self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))

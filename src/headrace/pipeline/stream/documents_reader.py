@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -32,7 +32,7 @@ from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.trace import CommitContext, TaskTrace
 from headrace.pipeline.stream.documents_source import NUMBERS, SETTINGS_OPTION, TEXTS
 from headrace.pipeline.stream.early_writes import EarlyWriter
-from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work, pack, unpack
+from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work, unpack
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.pipeline.worker.workers import applier_of
@@ -95,7 +95,7 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """The settings of the source, which the driver passes as an option.
+    """The settings of the source, which the driver passes packed as an option.
 
     Attributes:
         following: the log to follow.
@@ -112,17 +112,6 @@ class SourceSettings:
     signals: SignalFiles
     traced: bool = False
     early: bool = False
-
-    def to_option(self) -> str:
-        """Return the settings as the text of an option."""
-        return pack(self)
-
-    @classmethod
-    def from_option(cls, text: str) -> SourceSettings:
-        """Read what `to_option` wrote; only for options that this process's own driver set."""
-        settings = unpack(text)
-        assert isinstance(settings, cls)
-        return settings
 
     def stream(self, url: str, read: Offset) -> StreamSettings:
         """Return the settings of the stream of changes.
@@ -208,12 +197,17 @@ class WrittenPartition(InputPartition):
 
 
 class DocumentsReader(DataSourceStreamReader):
-    """Plans batches, and writes small ones, in the driver-side process; `read` writes on executors."""
+    """Plans batches, and writes small ones, in the driver-side process; `read` writes on executors.
 
-    def __init__(self, settings: SourceSettings, work: Mapping[str, str]) -> None:
+    Args:
+        options: those of the source; nothing is opened yet.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        settings: SourceSettings = unpack(options[SETTINGS_OPTION])
         self._settings = settings
-        self._work = work
-        self._url = for_stream(Work.from_options(work).endpoints.database, settings.following.slot)
+        self._work = {name: options[name] for name in (PLAN_OPTION, SECRET_OPTION)}
+        self._url = for_stream(Work.from_options(options).endpoints.database, settings.following.slot)
         self._planner = ChangePlanner(self._url, _BATCH_BYTES)
         self._initial: dict[str, Any] | None = None
         self._batch_end: dict[str, Any] | None = None
@@ -221,12 +215,6 @@ class DocumentsReader(DataSourceStreamReader):
         self._plan: str | None = None
         self._early: EarlyWriter | None = None
         self._written: tuple[Offset, Offset, tuple[WrittenBatch, ...]] | None = None
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the reader for the options of the source; nothing is opened yet."""
-        work = {name: options[name] for name in (PLAN_OPTION, SECRET_OPTION)}
-        return cls(SourceSettings.from_option(options[SETTINGS_OPTION]), work)
 
     @short_traceback()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -365,7 +353,7 @@ class DocumentsReader(DataSourceStreamReader):
             self._plan_number, self._plan = offered[0], offered[1].plan
             self._close_early()
             if offered[1].settings:
-                self._settings = SourceSettings.from_option(offered[1].settings)
+                self._settings = unpack(offered[1].settings)
                 self._planner.close()
             # Last: the driver relies on it that this plan writes every change behind the position.
             signals.accept_plan(self._plan_number, position)

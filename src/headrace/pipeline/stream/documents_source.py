@@ -74,7 +74,7 @@ class LazyDocumentsReader(DataSourceStreamReader):
     def _reader(self) -> DocumentsReader:
         from headrace.pipeline.stream.documents_reader import DocumentsReader  # noqa: PLC0415 - see above
 
-        return DocumentsReader.from_options(self._options)
+        return DocumentsReader(self._options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where the query begins."""

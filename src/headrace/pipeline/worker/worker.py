@@ -99,6 +99,7 @@ class Worker:
 
     Attributes:
         work: the plan and the endpoints.
+        sink: where the documents go.
 
     Raises:
         HeadraceError: TRANSFORM: this process has other code of a transform than the plan was made with.
@@ -109,8 +110,8 @@ class Worker:
         self.work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
-        self._sink = SinkConnection(work)
-        state = self._sink.state
+        self.sink = SinkConnection(work)
+        state = self.sink.state
         self._deferred = DeferredKeys(state, work.plan.key)
         # By index that has failed in the stream: when (monotonic) its deferred documents are counted.
         self._resting: dict[str, float] = {}
@@ -123,15 +124,7 @@ class Worker:
     def close(self) -> None:
         """Close all connections."""
         self._drop_session()
-        self._sink.close()
-
-    def probe(self) -> None:
-        """Check that the sink answers; see `SinkConnection.probe`."""
-        self._sink.probe()
-
-    def has_quarantined(self) -> bool:
-        """Whether any document of the deployment is in quarantine; see `Delivery.has_quarantined`."""
-        return self._sink.delivery.has_quarantined()
+        self.sink.close()
 
     def apply(self, task: Task) -> WrittenBatch:
         """Bring every document that the task's changes touch up to date, or defer it.
@@ -166,7 +159,7 @@ class Worker:
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             written = self._write(index_keys, task.version)
             if task.share.count == 1 and written.upserted + written.deleted:
-                self._sink.refresh(index_keys)  # a larger batch has others behind it: the interval is enough
+                self.sink.refresh(index_keys)  # a larger batch has others behind it: the interval is enough
             result += written
         self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
@@ -214,7 +207,7 @@ class Worker:
         self, session: ReadSession, part: BackfillRange, counter: BackfillCounter | None
     ) -> WriteResult:
         """Write a range; repeat where a table was emptied meanwhile."""
-        delivery = self._sink.throttled_delivery() if part.throttled else self._sink.delivery
+        delivery = self.sink.throttled_delivery() if part.throttled else self.sink.delivery
         plan, index, version = self.work.plan, part.generation, part.version
         spec = plan.specs[index]
         tables = files_of(spec.tables(), plan.catalog)
@@ -277,7 +270,7 @@ class Worker:
             with attempt:
                 with self._open_session() as session:
                     session.await_replay(version)
-                result, keys = WriteResult(), self._sink.keys(index)
+                result, keys = WriteResult(), self.sink.keys(index)
                 while page := list(islice(keys, KEYS_AT_ONCE)):
                     result += self._write_unchanged({index: page}, version)
         return result
@@ -351,7 +344,7 @@ class Worker:
         plain = self.work.plan.is_plain  # its keys come from the cluster that keeps the state
         if plain or not self._policy.is_away():
             try:
-                keys = self._sink.keys(index)
+                keys = self.sink.keys(index)
                 while page := list(islice(keys, KEYS_AT_ONCE)):
                     deferral.add(index, page)
             except HeadraceError as error:
@@ -389,7 +382,7 @@ class Worker:
                     for index, keys in index_keys.items()
                     for operation in self._assembler(session, index).absent(keys, version)
                 )
-                return self._sink.delivery.write(gone, version)
+                return self.sink.delivery.write(gone, version)
         raise AssertionError("tenacity re-raises the last error")
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
@@ -482,7 +475,7 @@ class Worker:
             )
             with self._times.writing():
                 reported = self._reporting(self._times.assembling(within(operations, _OLDEST_SECONDS)))
-                return self._sink.delivery.write(reported, version, unreadable)
+                return self.sink.delivery.write(reported, version, unreadable)
 
     def _assemble(
         self,

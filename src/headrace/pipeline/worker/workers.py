@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.changes import Op
-from headrace.model.trace import StageSpan
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.failure_policy import DeferDocuments, GiveUpSoon
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
@@ -38,7 +37,6 @@ class AllSinks:
     def __init__(self, primary: Worker, work: Mapping[str, Work]) -> None:
         self.primary = primary
         self._secondary = [_open_deferring(sink_work) for sink_work in work.values()]
-        self._thread = ThreadPoolExecutor(1, "headrace-beside")
         # One for each sink: one that is slow must not delay another (decision 0061).
         self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
@@ -49,32 +47,25 @@ class AllSinks:
             HeadraceError: an error that is not retryable; from a secondary sink only a refused document of an
                 index with the policy to stop.
         """
-        beside, spans = self._secondary, list[StageSpan]()
-        if _truncates(task.rows):
-            # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
-            plain = [worker for worker in beside if worker.work.plan.is_plain]
-            beside = [worker for worker in beside if not worker.work.plan.is_plain]
-            spans += self._run_all(plain, task)
-        others = self._thread.submit(self._run_all, beside, task)
+        others = [(worker, self._threads.submit(worker.apply, task)) for worker in self._secondary]
         try:
+            if _truncates(task.rows):
+                # Plain sinks read existing keys from the primary cluster, so they end before it deletes them.
+                for worker, written in others:
+                    if worker.work.plan.is_plain:
+                        written.result()
             result = self.primary.apply(task)
         finally:
             # Also after an error: a task must not end while its threads still write.
-            wait([others])
-        spans += others.result()
+            wait([written for _, written in others])
+        spans = [span for _, written in others for span in written.result().spans]
         return dataclasses.replace(result, spans=(*result.spans, *spans))
 
     def close(self) -> None:
         """Close all workers."""
-        self._thread.shutdown()
         self._threads.shutdown()
         for worker in (self.primary, *self._secondary):
             worker.close()
-
-    def _run_all(self, secondary: Sequence[Worker], task: Task) -> list[StageSpan]:
-        futures = [self._threads.submit(worker.apply, task) for worker in secondary]
-        wait(futures)
-        return [span for future in futures for span in future.result().spans]
 
 
 def _truncates(rows: pa.Table) -> bool:

@@ -62,29 +62,25 @@ def _phase(before: View, view: View) -> Iterator[tuple[str, Tone]]:
     last, was_last = view.last_error, before.last_error
     if last is not None and (was_last is None or (last.time, last.text) != (was_last.time, was_last.text)):
         yield last.text, "bad"
-    if view.phase is not before.phase:
-        yield _PHASES[view.phase, before.phase is Phase.DEGRADED]
+    if before.phase is Phase.DEGRADED and view.phase not in (Phase.DEGRADED, Phase.STOPPED):
+        yield f"works again; {view.phase}", "good"
+    elif view.phase is not before.phase:
+        yield _PHASES[view.phase]
     if stalled and not was_stalled and view.unready is not None:
         yield view.unready, "bad"
     elif was_stalled and not stalled:
         yield "the stream advances again", "good"
 
 
-_PHASES: dict[tuple[Phase, bool], tuple[str, Tone]] = {
-    (Phase.STARTING, False): ("starting", "plain"),
-    (Phase.STARTING, True): ("works again; still starting", "good"),
-    (Phase.STANDBY, False): ("standing by: another process works", "good"),
-    (Phase.STANDBY, True): ("works again; standing by", "good"),
-    (Phase.BACKFILLING, False): ("indexes are being backfilled", "plain"),
-    (Phase.BACKFILLING, True): ("works again; indexes are being backfilled", "good"),
-    (Phase.LIVE, False): ("live: every index is backfilled, and the stream follows", "good"),
-    (Phase.LIVE, True): ("works again; live", "good"),
-    (Phase.DEGRADED, False): ("degraded", "bad"),
-    (Phase.DEGRADED, True): ("degraded", "bad"),
-    (Phase.STOPPED, False): ("the run has ended", "plain"),
-    (Phase.STOPPED, True): ("the run has ended", "plain"),
+_PHASES: dict[Phase, tuple[str, Tone]] = {
+    Phase.STARTING: ("starting", "plain"),
+    Phase.STANDBY: ("standing by: another process works", "good"),
+    Phase.BACKFILLING: ("indexes are being backfilled", "plain"),
+    Phase.LIVE: ("live: every index is backfilled, and the stream follows", "good"),
+    Phase.DEGRADED: ("degraded", "bad"),
+    Phase.STOPPED: ("the run has ended", "plain"),
 }
-"""What is said of a phase that was entered; by phase, and by whether the run was degraded before."""
+"""What is said of a phase that was entered."""
 
 
 def _slot(before: View, view: View) -> Iterator[tuple[str, Tone]]:

@@ -12,7 +12,6 @@ from headrace.catalog.relations import TableRelation, find_relations
 from headrace.catalog.suggestion import why_not
 from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.control.bodies import NoOptions
 from headrace.schema.core_type import core_type
 from headrace.schema.editing import add_item, remove_field, remove_item, set_word
 from headrace.schema.language import FILTER_OPS
@@ -20,6 +19,7 @@ from headrace.schema.load import parse_schema
 from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
 from headrace.schema.writing import write_name, write_scalar
 from headrace.schema.yaml_nodes import source_of
+from headrace.status.bodies import NoOptions
 from headrace.tools.designer.database import DatabaseFacts
 from headrace.tools.designer.view import owned_fields, reads_column
 

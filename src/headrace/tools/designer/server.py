@@ -22,12 +22,12 @@ from starlette.routing import Route
 from headrace.catalog.suggestion import suggest_file, suggest_name
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model.layout import indented
-from headrace.pipeline.control.bodies import NoOptions, read_body
-from headrace.pipeline.control.refusal import Refusal
 from headrace.pipeline.project import error_list
 from headrace.schema.json_schema import EDITOR_LINE
+from headrace.status.bodies import NoOptions, read_body
 from headrace.status.console.render import StaticFile, static_files
 from headrace.status.protection import allows_host
+from headrace.status.refusal import Refusal
 from headrace.status.serving import HttpServer
 from headrace.tools.check import Problem
 from headrace.tools.designer.database import DesignDatabase

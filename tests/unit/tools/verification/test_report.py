@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headrace.assembly.digests import Sample
-from headrace.pipeline.verification.report import Drift, Repair, Report, Undecided, as_data, report_of
+from headrace.tools.verification.report import Drift, Repair, Report, Undecided, as_data, report_of
 
 
 @pytest.mark.parametrize("repairing", [True, False])

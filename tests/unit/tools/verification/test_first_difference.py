@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace.pipeline.verification.recheck import Difference, first_difference
+from headrace.tools.verification.recheck import Difference, first_difference
 
 SAME = [
     ('{"a":1,"b":[1,2]}', '{"b":[1,2],"a":1}'),

@@ -1,4 +1,4 @@
-"""Refuse a request to the private address: a status, a body after RFC 9457, and what is counted."""
+"""Refuse a request: a status, a body after RFC 9457, and what is counted."""
 
 from __future__ import annotations
 

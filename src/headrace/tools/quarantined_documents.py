@@ -6,11 +6,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.verification.sides import DatabaseDocuments, rebuild
-from headrace.pipeline.verification.verify import find_served_generation
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
@@ -18,6 +15,9 @@ from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import Quarantine, Quarantined
 from headrace.state.key import StateKey
+from headrace.tools.applied_position import AppliedPosition
+from headrace.tools.verification.sides import DatabaseDocuments, rebuild
+from headrace.tools.verification.verify import find_served_generation
 
 
 @dataclass(frozen=True, slots=True)

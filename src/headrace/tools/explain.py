@@ -19,10 +19,8 @@ from headrace.errors import HeadraceError, Kind, Place
 from headrace.model.changes import Key, key_of_id
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.units import size
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
-from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession
 from headrace.schema.normal import spec_hash
@@ -31,6 +29,8 @@ from headrace.sinks.opensearch.documents import StoredDocument
 from headrace.state import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
 from headrace.state.deferred_keys import ALL_KEYS
 from headrace.status.console.explanation import Explanation
+from headrace.tools.applied_position import AppliedPosition
+from headrace.tools.verification.sides import DatabaseDocuments, IndexDocuments
 
 _TIMEOUT_SECONDS = 3.0
 # Batches of deferred keys that are searched; behind so many the answer is that it may be deferred.

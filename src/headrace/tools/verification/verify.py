@@ -17,20 +17,9 @@ from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
-from headrace.pipeline.verification.recheck import Recheck, Verdict
-from headrace.pipeline.verification.report import Repair, Report
-from headrace.pipeline.verification.sides import (
-    DatabaseDocuments,
-    IndexDocuments,
-    StreamProgress,
-    is_fenced,
-    rebuild,
-    why_not,
-)
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
@@ -42,6 +31,17 @@ from headrace.sinks.opensearch.generations import write_alias
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, PipelineState
 from headrace.state.verifications import Verifications
+from headrace.tools.applied_position import AppliedPosition
+from headrace.tools.verification.recheck import Recheck, Verdict
+from headrace.tools.verification.report import Repair, Report
+from headrace.tools.verification.sides import (
+    DatabaseDocuments,
+    IndexDocuments,
+    StreamProgress,
+    is_fenced,
+    rebuild,
+    why_not,
+)
 
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20

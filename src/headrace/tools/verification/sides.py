@@ -15,8 +15,6 @@ from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
 from headrace.model.changes import DocumentOperation
 from headrace.model.lsn import Lsn
-from headrace.pipeline.applied_position import AppliedPosition, why_behind
-from headrace.pipeline.verification.recheck import Finding, Look, Verdict
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.wal_position import end_of_commits
@@ -25,6 +23,8 @@ from headrace.sinks.base import DocumentWriter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import StoredDocument, read_documents
 from headrace.sinks.opensearch.routed import Shards
+from headrace.tools.applied_position import AppliedPosition, why_behind
+from headrace.tools.verification.recheck import Finding, Look, Verdict
 
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 60.0

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 from headrace.assembly.digests import Sample
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.units import quantity
-from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
+from headrace.tools.verification.recheck import Finding, Verdict, first_difference
 
 # Documents shown of each kind; all are counted.
 SHOWN = 10

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from headrace.pipeline.verification.recheck import Look, Recheck, Verdict
 from headrace.sinks.opensearch.documents import StoredDocument
+from headrace.tools.verification.recheck import Look, Recheck, Verdict
 
 Step = Callable[["World"], None]
 
