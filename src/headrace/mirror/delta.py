@@ -75,7 +75,7 @@ class DeltaLake:
         parts = map(folder_name, (table.schema, table.name)) if table.schema else (table.name,)
         return "/".join([self.location, *parts])
 
-    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:  # noqa: ARG002
+    def folder(self, table: TableName) -> FileSystem:
         """Return the folder of `table`, for its files; it is made where it is missing."""
         path = self.path(table)
         if is_url(path):
@@ -92,7 +92,7 @@ class DeltaLake:
         """
         partitions = partitions_of(schema)
         if not partitions:
-            return write_files(self.folder(table, schema), schema, batches, self.file_bytes)
+            return write_files(self.folder(table), schema, batches, self.file_bytes)
         complete = declared(schema)
         rows = (
             pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)
@@ -100,7 +100,7 @@ class DeltaLake:
         )
         return write_partitions(
             table,
-            self.folder(table, schema),
+            self.folder(table),
             complete,
             rows,
             partition_by=partition_columns(schema),

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
@@ -113,14 +112,6 @@ class Lake(Protocol):
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
-
-    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
-        """Return the folder of the data files of `table`, which may not be there yet.
-
-        Args:
-            table: the table.
-            schema: its columns.
-        """
 
     def open(self, table: TableName) -> LakeTable | None:
         """Open a table; None where there is none."""

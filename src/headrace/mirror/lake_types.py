@@ -105,14 +105,9 @@ class LakeTypes:
             else:
                 values, unfit = _converted(kind, column, f"{table}.{name}")
                 if len(unfit):
-                    tell(f"{describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
+                    tell(f"{_describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
             rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
         return rows
-
-    def value(self, column: str, text: pa.Array) -> pa.Array | None:
-        """Return values of a column from texts; None: the column is read in its type."""
-        kind = self.kinds.get(column)
-        return None if kind is None else _converted(kind, text, column)[0].cast(kind.arrow)
 
 
 def _converted(
@@ -138,7 +133,7 @@ def _infinite(values: pa.Array) -> np.typing.NDArray[np.bool_]:
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - PyArrow's
 
 
-def describe_unfit(
+def _describe_unfit(
     rows: pa.RecordBatch | pa.Table,
     table: TableName,
     column: str,
@@ -169,15 +164,10 @@ def explain_unfit(
         unfit = convert_fitting(kind, texts.column(name), f"{table}.{name}").unfit
         # The first column is enough: its remedy names it, and the next try finds the next one.
         if len(unfit):
-            return unfit_error(describe_unfit(texts, table, name, key, unfit), name, kind)
+            return HeadraceError(
+                Kind.VALUE,
+                f"{_describe_unfit(texts, table, name, key, unfit)}, {kind.name}",
+                f'Correct it; or write on_value = {{ {name} = "null" }}, or types = {{ {name} = "text" }}, '
+                "into its [[mirror.tables]].",
+            )
     return None
-
-
-def unfit_error(described: str, column: str, kind: ValueType) -> HeadraceError:
-    """Return the error of values that a column's type does not hold."""
-    return HeadraceError(
-        Kind.VALUE,
-        f"{described}, {kind.name}",
-        f'Correct it; or write on_value = {{ {column} = "null" }}, or types = {{ {column} = "text" }}, into '
-        "its [[mirror.tables]].",
-    )

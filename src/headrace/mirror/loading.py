@@ -14,11 +14,12 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.files import DataFile, read_files
+from headrace.mirror.files import DataFile
 from headrace.mirror.load_units import (
     LoadUnit,
     UnitLoader,
     load_in_threads,
+    read_rows,
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
@@ -27,6 +28,7 @@ from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 from headrace.snapshot import PlannedPart, plan_tables
@@ -138,13 +140,19 @@ class LakeLoader:
             old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
             # Nothing tells which of the old rows the new keys would be where the key is another.
             key = table.key if kept.has_same_key else ()
-            keys = pa.schema([field for field in schema if field.name in key])
-            loaded = read_files(lake.folder(name, schema), files, keys)
-            stays = mode.kept(old, source.moment, key, loaded)
+            stays = mode.kept(old, source.moment, key, self._read_keys(table, parts, source))
             files = [*files, *lake.write(name, schema, all_fitted(stays, schema))]
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
         lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
+
+    def _read_keys(
+        self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of the rows that are loaded."""
+        ranges = [range_ for part in parts for range_ in part.ranges]
+        with RowSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+            yield from read_rows(session, replace(table, columns=table.key), ranges)
 
     def _read(
         self, table: MirroredTable, parts: Sequence[PlannedPart], schema: pa.Schema, source: _Source

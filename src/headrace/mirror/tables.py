@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from headrace.catalog.types import RowType
 from headrace.config.mirror import LakeType, Mode, OnValue
 from headrace.errors import HeadraceError
 from headrace.mirror.columns import COLUMN, KEY, MASK, PREFIX, TYPE
-from headrace.mirror.lake_types import LakeTypes
+from headrace.mirror.lake_types import LakeTypes, explain_unfit
 from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES
 from headrace.mirror.modes import Mode as LakeMode
@@ -123,6 +123,17 @@ class MirroredTable:
         """
         return self.lake_types.apply(self.masks.apply(rows), self.name, self.key, tell)
 
+    @property
+    def in_texts(self) -> MirroredTable:
+        """The table with texts in all of its columns, which any value fits."""
+        texts = {name: kind.as_text for name, kind in self.row_type.columns.items()}
+        return replace(self, row_type=replace(self.row_type, columns=texts), lake_types=LakeTypes())
+
+    def explain_unfit(self, texts: pa.RecordBatch) -> HeadraceError | None:
+        """Return the error of the first rows of `in_texts` with a value that does not fit; None: all fit."""
+        kinds = {name: self.row_type.columns[name] for name in self.columns}
+        return explain_unfit(texts, kinds, self.name, self.key)
+
     def _field(self, name: str) -> pa.Field:
         kind = self.lake_types.kinds.get(name, self.row_type.columns[name])
         known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
@@ -173,10 +184,5 @@ class MirroredTable:
     def default(self, column: str) -> pa.Scalar:
         """Return the value of `column` in the lake's rows that are older than it."""
         texts = pa.array([self.defaults.get(column)], pa.string())
-        return self.masks.value(column, self._converted(column, texts)[0])
-
-    def _converted(self, column: str, texts: pa.Array) -> pa.Array:
-        values = self.lake_types.value(column, texts)
-        if values is not None:
-            return values
-        return convert_all(self.row_type.columns[column], texts, f"{self.name}.{column}")
+        read = convert_all(self.row_type.columns[column], texts, f"{self.name}.{column}")
+        return self.in_lake(pa.RecordBatch.from_arrays([read], [column])).column(0)[0]

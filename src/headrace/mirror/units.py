@@ -17,7 +17,7 @@ from headrace.mirror.columns import DROPPED, described, number_of
 from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partition_bounds import Bounds, can_tell
-from headrace.mirror.partitions import partitions_of, with_partitions
+from headrace.mirror.partitions import partitions_of
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
@@ -77,16 +77,9 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Give the lake's table the columns of the database's."""
+    """Give the lake's table the columns and partitions that it is to have."""
 
     alteration: Alteration
-
-
-@dataclass(frozen=True, slots=True)
-class Repartition:
-    """Write its files again in other partitions."""
-
-    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +104,7 @@ class Wait:
     error: HeadraceError
 
 
-Action = Apply | Alter | Repartition | ReadParts | Load | Wait
+Action = Apply | Alter | ReadParts | Load | Wait
 Rule = Callable[[MirroredTable, ObservedTable], Action | None]
 
 
@@ -263,9 +256,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     lake = observed.lake.schema
     # Columns that only the lake has stay there: they need no alteration.
     present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
-    if described(present) == described(table.lake_schema):
-        if partitions_of(lake) != table.partitions:
-            return Repartition(with_partitions(lake, table.partitions))
+    if described(present) == described(table.lake_schema) and partitions_of(lake) == table.partitions:
         return Apply()
     alteration = plan_alteration(
         lake,

@@ -21,7 +21,6 @@ from headrace.mirror.units import (
     Load,
     ObservedTable,
     ReadParts,
-    Repartition,
     Wait,
     decide,
     has_other_names,
@@ -146,7 +145,7 @@ def test_what_the_lake_has_is_altered_in_place() -> None:
     assert isinstance(added, Alter)
     assert str(added.alteration) == "+c"
     action = decide(replace(T, partitions=(parse_partition("a"),)), LIVE)
-    assert isinstance(action, Repartition)
+    assert isinstance(action, Alter)
 
 
 def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
@@ -22,7 +21,7 @@ from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.iceberg.commits import PROPERTIES, commit, table_of
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, to_text
-from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
+from headrace.mirror.iceberg.table import IcebergTable, described, write_data
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
@@ -110,10 +109,6 @@ class IcebergLake:
             OSError: they cannot be written.
         """
         return write_data(table, self._change(table, schema), batches, self.file_bytes)
-
-    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
-        """Return the folder of the data files of `table`, which may not be there yet."""
-        return data_folder(table_of(self._change(table, schema)))
 
     def commit(
         self,

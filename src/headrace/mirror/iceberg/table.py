@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
@@ -300,11 +299,6 @@ class IcebergTable:
         return remove_files(self.table, retention_seconds)
 
 
-def data_folder(table: Table) -> FileSystem:
-    """Return the folder of a table's data files."""
-    return file_system(table.io, _data_location(table))
-
-
 def _data_location(table: Table) -> str:
     return f"{table.location()}/data"
 
@@ -329,7 +323,8 @@ def write_data(
     metadata = change.table_metadata
     columns = schema_to_pyarrow(metadata.schema())
     rows = all_fitted(batches, columns)
-    folder = data_folder(table_of(change))
+    table = table_of(change)
+    folder = file_system(table.io, _data_location(table))
     by = levels(metadata.spec(), metadata.schema())
     names = partition_names(by)
     if not names:
