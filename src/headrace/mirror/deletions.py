@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX, replaced
+from headrace.mirror.columns import replaced
 from headrace.mirror.keys import KeyIndex, equal_keys, whole
-from headrace.mirror.net_changes import Lookup, newest_of_keys
+from headrace.mirror.net_changes import DELETED, Ending, Lookup, newest_of_keys
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
 IS_DELETED, DELETED_AT = "_is_deleted", "_deleted_at"
 _TIME = pa.timestamp("us", tz="UTC")
 FIELDS = (pa.field(IS_DELETED, pa.bool_()), pa.field(DELETED_AT, _TIME))
-MARKS = PREFIX + "marks"
-"""The column that tells a row that only marks another one as deleted from one that is written."""
+# A row that is deleted already keeps its time: only one that lives gets an end.
+ENDING = Ending((IS_DELETED, DELETED_AT), live=(IS_DELETED, False))
+"""What becomes of a row that is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class RowDeletions:
     """What some changes leave of a table whose deleted rows stay.
 
     Attributes:
-        rows: of each key that was changed one row: the table's columns, `FIELDS`, then `MARKS`. Of a row that
-            was in the lake, and that nothing but its end is known of, only the key and the end.
+        rows: of each key that was changed one row: the table's columns, `FIELDS`, then `DELETED`. Of a row
+            that was in the lake, and that nothing but its end is known of, only the key and the end.
         emptied: when the first TRUNCATE deleted all other rows; None: none did.
     """
 
@@ -68,7 +69,7 @@ def _marked(
 ) -> pa.Table:
     for field, values in zip(FIELDS, (is_deleted, time), strict=True):
         rows = rows.append_column(field, values.cast(field.type))
-    return rows.append_column(MARKS, pa.repeat(pa.scalar(marks), len(rows)))
+    return rows.append_column(DELETED, pa.repeat(pa.scalar(marks), len(rows)))
 
 
 def deleted(batch: pa.RecordBatch, time: pa.Scalar | pa.Array) -> pa.RecordBatch:
@@ -85,7 +86,7 @@ def emptied_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
     index = KeyIndex(found.rows, key)
-    marks, times = (whole(found.rows.column(name)) for name in (MARKS, DELETED_AT))
+    marks, times = (whole(found.rows.column(name)) for name in (DELETED, DELETED_AT))
     for batch in old:
         at = index.places(batch)
         stays = marks.take(at).fill_null(True)  # noqa: FBT003 - PyArrow's

@@ -22,7 +22,6 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.deletions import MARKS
 from headrace.mirror.delta_commits import (
     committing,
     find_other_commit,
@@ -30,15 +29,14 @@ from headrace.mirror.delta_commits import (
     read_position,
 )
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
-from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
+from headrace.mirror.delta_merge import merge_of
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
 from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
-from headrace.mirror.net_changes import Position
+from headrace.mirror.net_changes import REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived
-from headrace.mirror.versions import RowVersions
 from headrace.model.names import TableName
 
 
@@ -216,26 +214,14 @@ class DeltaLakeTable:
                 TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
             )
 
-    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, or mark them as deleted, in one commit.
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
+        """Write rows and end others by key, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        merge = merge_of_marks if MARKS in rows.column_names else merge_of_rows
-        self._merge(merge(rows, key), position)
-
-    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
-        """End current versions, and add others, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        self._merge(merge_of_versions(found, key), position)
-
-    def _merge(self, merge: Merge, position: Position) -> None:
-        whole = merge.partitioned(partitions_of(self.schema), self.name)
-        self._engine.merge(self.name, self.delta, whole, position)
+        merge = merge_of(rows, key, ending).partitioned(partitions_of(self.schema), self.name)
+        self._engine.merge(self.name, self.delta, merge, position)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""

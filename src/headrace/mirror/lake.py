@@ -9,19 +9,16 @@ import contextlib
 import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
 from headrace.mirror.keys import KeyIndex
-from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.net_changes import REMOVAL, Ending, Key, Position
 from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.model.names import TableName
-
-if TYPE_CHECKING:
-    from headrace.mirror.versions import RowVersions
 
 POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
@@ -61,22 +58,14 @@ class LakeTable(Protocol):
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the version `since`; None: nothing."""
 
-    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, or mark them as deleted.
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
+        """Write rows and end others by key.
 
         Args:
-            rows: at most one of each key: the table's columns, then the column `DELETED`, whether it is
-                deleted; or `MARKS`, whether the row only marks: then a row of that key that is not deleted
-                gets its `_is_deleted` and `_deleted_at`.
+            rows: the table's columns, then `DELETED`. Where new rows replace others, at most one of each key.
             key: the key's columns.
             position: of the last change.
-        """
-
-    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
-        """End current versions, and add others.
-
-        One that would end at the position where it began is removed: its transaction, of which another part
-        was written before, showed it to nobody.
+            ending: what becomes of rows that end.
         """
 
     def count_files(self, smaller_than: int) -> int:

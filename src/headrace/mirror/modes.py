@@ -187,7 +187,8 @@ class HistoryMode(Mode):
             rows, key, lambda keys, columns: look(table, key, keys, columns, self.present)
         )
         if found.emptied is None:
-            table.add_versions(found, key, position)
+            # One merge does both: ended and begun versions of a key must not be seen one without the other.
+            table.merge(found.merged, key, position, versions.ENDING)
             return
         # A TRUNCATE ends every version, so that each file is written again anyway.
         old = _ended(table.rows(), key, found.closings, found.emptied)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX
+from headrace.mirror.columns import PREFIX, replaced
 from headrace.mirror.keys import equal_keys, keys_of
 from headrace.mirror.python_values import arrow_values, python_values
 
@@ -18,6 +18,7 @@ Position = tuple[int, int]
 """The commit record's address (bytes) and the change's number in its transaction."""
 
 DELETED = PREFIX + "deleted"
+"""The column that tells a row that ends the one of its key from a row that is written."""
 _TYPE, _LSN, _SEQUENCE, _UNCHANGED = (
     PREFIX + name for name in ("change_type", "commit_lsn", "commit_seq", "unchanged")
 )
@@ -38,6 +39,37 @@ class NetChanges:
 
     rows: pa.Table
     emptied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What becomes of a row of the lake that a row with `DELETED` ends.
+
+    Attributes:
+        columns: those that it gets from the row that ends it; none: it is removed.
+        live: the column that tells which rows can be ended, and what these have there; None: all can be.
+        span: the columns with the positions between which a row is valid; new rows come beside those of the
+            same key then, and a row that ends where it began, which no commit showed, is removed. None: a
+            new row replaces the one of its key.
+    """
+
+    columns: tuple[str, ...] = ()
+    live: tuple[str, bool] | None = None
+    span: tuple[str, str] | None = None
+
+    def ended(self, old: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what becomes of rows; `new` has, in the same order, those that end them."""
+        if not self.columns:
+            return old.slice(0, 0)
+        names = {name: new.column(name).cast(old.schema.field(name).type) for name in self.columns}
+        rows = replaced(old, names)
+        if self.span is None:
+            return rows
+        return rows.filter(pc.not_equal(*(rows.column(name) for name in self.span)))
+
+
+REMOVAL = Ending()
+"""Rows that end are removed."""
 
 
 def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:

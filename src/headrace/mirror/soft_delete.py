@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.deletions import (
+    ENDING,
     FIELDS,
     IS_DELETED,
-    MARKS,
     deleted,
     emptied_rows,
     row_deletions,
@@ -20,7 +20,7 @@ from headrace.mirror.deletions import (
 from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.modes import CurrentMode, LoadMoment, Rows, replace_rows, with_fields
-from headrace.mirror.net_changes import Position
+from headrace.mirror.net_changes import DELETED, Position
 
 _Batch = TypeVar("_Batch", pa.RecordBatch, pa.Table)
 
@@ -61,8 +61,8 @@ class SoftDeleteMode(CurrentMode):
         """Merge the last state of each key; where the table was emptied, write it with all others deleted."""
         found = row_deletions(rows, key, lambda keys, columns: look(table, key, keys, columns, self.present))
         if found.emptied is None:
-            table.merge(found.rows, key, position)
+            table.merge(found.rows, key, position, ENDING)
             return
-        shown = found.rows.filter(pc.invert(found.rows.column(MARKS))).drop_columns([MARKS])
+        shown = found.rows.filter(pc.invert(found.rows.column(DELETED))).drop_columns([DELETED])
         old = emptied_rows(table.rows(), key, found)
         replace_rows(lake, table, shown.to_batches(), position, old)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX, replaced
 from headrace.mirror.keys import equal_keys, row_codes
-from headrace.mirror.net_changes import Lookup, completed
+from headrace.mirror.net_changes import DELETED, Ending, Lookup, completed
 
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
     "_valid_from",
@@ -29,7 +29,8 @@ FIELDS = (
     pa.field(TO_LSN, pa.int64()),
     pa.field(IS_CURRENT, pa.bool_()),
 )
-CLOSES = PREFIX + "closes"
+ENDING = Ending((VALID_TO, TO_LSN, IS_CURRENT), live=(IS_CURRENT, True), span=(FROM_LSN, TO_LSN))
+"""What becomes of a current version that ends."""
 _TYPE, _LSN, _TIMESTAMP = (PREFIX + name for name in ("change_type", "commit_lsn", "commit_timestamp"))
 _Numbers = npt.NDArray[np.int64]
 
@@ -47,6 +48,15 @@ class RowVersions:
     rows: pa.Table
     closings: pa.Table
     emptied: tuple[pa.Scalar, int] | None
+
+    @property
+    def merged(self) -> pa.Table:
+        """What is merged into the lake's table: versions that begin, and what ends others."""
+        begun = self.rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(self.rows)))
+        ended = self.closings
+        for name, value in ((IS_CURRENT, False), (DELETED, True)):
+            ended = ended.append_column(name, pa.repeat(pa.scalar(value), len(ended)))
+        return pa.concat_tables([begun, ended], promote_options="default")
 
 
 def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersions:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.deletions import DELETED_AT, FIELDS, IS_DELETED, MARKS, emptied_rows, row_deletions
+from headrace.mirror.deletions import DELETED_AT, FIELDS, IS_DELETED, emptied_rows, row_deletions
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.net_changes import in_order
+from headrace.mirror.net_changes import DELETED, in_order
 from headrace.mirror.soft_delete import SoftDeleteMode
 
 _SCHEMA = pa.schema(
@@ -123,7 +123,7 @@ def merged(lake: State, changes: list[dict[str, Any]]) -> State:
         result = {row["id"]: (row["v"], row[DELETED_AT]) for batch in kept for row in batch.to_pylist()}
     for row in found.rows.to_pylist():
         key = row["id"]
-        if not row[MARKS]:
+        if not row[DELETED]:
             assert row[IS_DELETED] == (row[DELETED_AT] is not None)
             result[key] = row["v"], row[DELETED_AT]
         elif key in result and result[key][1] is None:

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
@@ -23,8 +22,6 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import all_fitted
-from headrace.mirror.deletions import DELETED_AT, IS_DELETED, MARKS
-from headrace.mirror.deletions import deleted as ended
 from headrace.mirror.files import DataFile, write_files
 from headrace.mirror.iceberg.commits import OWN, commit, noted_position, read_position, table_of
 from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
@@ -33,10 +30,9 @@ from headrace.mirror.iceberg.removal import remove_files
 from headrace.mirror.iceberg.schemas import levels, written_columns
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import known_position, other_writer
-from headrace.mirror.net_changes import DELETED, Position
+from headrace.mirror.net_changes import DELETED, REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of
-from headrace.mirror.versions import FIELDS, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 
@@ -152,57 +148,40 @@ class IcebergTable:
         for file in self._files_with(index):
             yield from self._read(file, columns)
 
-    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, or mark them as deleted, in one commit.
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
+        """Write rows and end others by key, in one commit.
 
-        An updated row stays in the file that had it, so that files keep the ranges of keys that they have.
+        A row that is replaced stays in the file that had it, so that files keep the ranges of keys that they
+        have.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        marks = MARKS in rows.column_names
-        flag = MARKS if marks else DELETED
-        is_flagged = rows.column(flag).to_numpy()
-        batch = _one_batch(rows.drop_columns([flag]))
-        written = np.array(is_flagged)  # which of the rows are in a file by now, or need not be
+        ends = np.asarray(rows.column(DELETED).to_numpy(), np.bool_)
+        batch = _one_batch(rows.drop_columns([DELETED]))
+        sought, is_end, only = batch, ends, None
+        if ending.span is not None and ending.live is not None:
+            # What is written comes beside what is there: only rows that end are looked for.
+            sought, is_end, only = batch.filter(pa.array(ends)), ends[ends], ending.live[0]
+        written = np.array(ends)  # which of the rows are in a file by now, or need not be
         # `_rewrite` changes several files at once, and each new row must be written once.
         lock = threading.Lock()
 
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
-            goes = places >= 0
-            if marks:
-                # a row that is deleted already keeps the time when it was
-                ends = goes & is_flagged[places] & ~_flags(old.column(IS_DELETED))
-                goes &= ends | ~is_flagged[places]
-                time = batch.column(DELETED_AT).take(pa.array(places[ends]))
-                yield ended(old.filter(pa.array(ends)), time)
-            yield old.filter(pa.array(~goes))
+            is_ended = (places >= 0) & is_end[places]
+            is_replaced = (places >= 0) & ~is_end[places]
+            if ending.live is not None:
+                column, value = ending.live
+                is_ended &= _flags(old.column(column)) == value
+            yield ending.ended(old.filter(pa.array(is_ended)), sought.take(pa.array(places[is_ended])))
+            yield old.filter(pa.array(~is_ended & ~is_replaced))
             with lock:
-                new = np.unique(places[places >= 0])
+                new = np.unique(places[is_replaced])
                 new = new[~written[new]]
                 written[new] = True
             yield batch.take(pa.array(new))
 
-        self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
-
-    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
-        """End current versions, and add others, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        closings = _one_batch(found.closings)
-
-        def end(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
-            ends = pa.array(places, mask=places < 0)
-            is_ended = pc.and_(ends.is_valid(), old.column(IS_CURRENT))
-            yield old.filter(pc.invert(is_ended))
-            ends = ends.filter(is_ended)
-            times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
-            yield closed(old.filter(is_ended), times, closings.column(TO_LSN).take(ends))
-
-        begun = _one_batch(found.rows)
-        self._rewrite(closings, key, end, lambda: begun, position, only=IS_CURRENT)
+        self._rewrite(sought, key, update, lambda: batch.filter(pa.array(~written)), position, only=only)
 
     def _rewrite(
         self,
