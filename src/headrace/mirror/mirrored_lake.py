@@ -108,7 +108,7 @@ class MirroredLake:
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
-        return LakeComparer(self._ends, self.notes.table, self._writer.loader)
+        return LakeComparer(self._ends, self.notes.table, self._writer.loader, self._writer.observer)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.

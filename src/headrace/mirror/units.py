@@ -161,7 +161,7 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     return None if problem is None else Wait(problem)
 
 
-def past_written(name: TableName, what: str) -> HeadraceError:
+def _past_written(name: TableName, what: str) -> HeadraceError:
     """Return the error of a table with a past that another program has written.
 
     Rows as they are can be read again; of what they were, the database knows nothing.
@@ -179,7 +179,7 @@ def _with_another_past(table: MirroredTable, observed: ObservedTable) -> Action 
     """A past is not read again in silence."""
     assert observed.lake is not None
     what = observed.lake.other_commit
-    return Wait(past_written(table.name, what)) if what is not None and table.keeps_past else None
+    return Wait(_past_written(table.name, what)) if what is not None and table.keeps_past else None
 
 
 def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
