@@ -14,7 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
+from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -22,12 +22,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.delta_commits import (
-    committing,
-    find_other_commit,
-    properties,
-    read_position,
-)
+from headrace.mirror.delta_commits import committing, find_other_commit, read_position
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import merge_of
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
@@ -112,10 +107,6 @@ class DeltaLake:
             return None
         return DeltaLakeTable(table, DeltaTable(path), self._engine)
 
-    def write_own(self, table: TableName, rows: pa.Table) -> None:
-        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-        write_deltalake(self.path(table), rows, mode="overwrite", schema_mode="overwrite")
-
     def commit(
         self,
         table: TableName,
@@ -143,15 +134,15 @@ class DeltaLake:
         kept = existing if is_kept else None
         if kept is not None:
             kept.allow_types(schema)
-        since = None if existing is None else existing.version
-        with committing(table, position, since, lambda: DeltaTable(self.path(table))):
+        since = -1 if existing is None else existing.version
+        with committing(table, position, since, lambda: DeltaTable(self.path(table))) as properties:
             if kept is not None:
                 kept.delta.create_write_transaction(
                     [*actions],
                     mode,
                     columns,
                     partition_by=partition_by,
-                    commit_properties=properties(position),
+                    commit_properties=properties,
                 )
             else:
                 create_table_with_add_actions(
@@ -160,7 +151,7 @@ class DeltaLake:
                     actions,
                     mode="error" if existing is None else "overwrite",
                     partition_by=partition_by,
-                    commit_properties=properties(position),
+                    commit_properties=properties,
                 )
 
 

@@ -9,7 +9,7 @@ import contextlib
 import errno
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from headrace.mirror.files import DataFile
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.net_changes import REMOVAL, Ending, Key, Position
 from headrace.mirror.python_values import arrow_values, python_rows
+from headrace.model.failpoints import reach
 from headrace.model.names import TableName
 
 POSITIONS = TableName("", "headrace_positions")
@@ -145,9 +146,6 @@ class Lake(Protocol):
             HeadraceError: CONTINUITY where another mirror has written it since.
         """
 
-    def write_own(self, table: TableName, rows: pa.Table) -> None:
-        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-
 
 def known_position(table: LakeTable) -> Position:
     """Return the last change that a table has.
@@ -223,6 +221,12 @@ def other_writer(table: TableName, error: Exception | str) -> HeadraceError:
         f"another program has written the lake's table {table} meanwhile: {error}",
         "Let one mirror alone write a location; then start it again.",
     )
+
+
+def reaching_commit(table: TableName, name: Literal["mirror_commit", "mirror_committed"]) -> None:
+    """Reach a commit's failpoint, where it is one of the database's tables."""
+    if table != POSITIONS:
+        reach(name)
 
 
 def files_joined(table: TableName, error: Exception | str) -> HeadraceError:

@@ -175,7 +175,9 @@ class PositionsTable:
             }
             for table, position in sorted(positions.tables.items())
         ]
-        self._lake.write_own(POSITIONS, pa.Table.from_pylist(rows, _SCHEMA))
+        existing = self._lake.open(POSITIONS)
+        files = self._lake.write(POSITIONS, _SCHEMA, [pa.RecordBatch.from_pylist(rows, _SCHEMA)])
+        self._lake.commit(POSITIONS, _SCHEMA, files, (0, 0), existing)
         # Without rows there is no place for the offset: the next reading finds none.
         self._noted = json.dumps(positions.stream if rows else None)
         reach("mirror_noted")

@@ -18,22 +18,26 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import all_fitted
 from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.iceberg.commits import OWN, commit, noted_position, read_position, table_of
+from headrace.mirror.iceberg.commits import (
+    commit,
+    find_other_commit,
+    noted_position,
+    read_position,
+    snapshot_id,
+)
 from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
 from headrace.mirror.iceberg.partitions import partition_names, with_values
 from headrace.mirror.iceberg.removal import remove_files
-from headrace.mirror.iceberg.schemas import levels, written_columns
+from headrace.mirror.iceberg.schemas import OWN, levels, table_of, written_columns
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import known_position, other_writer
 from headrace.mirror.net_changes import DELETED, REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
-from headrace.mirror.partitions import partitions_of
-from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 
 _THREADS = 2
@@ -68,13 +72,9 @@ class IcebergTable:
         return self.table.location()
 
     @property
-    def _snapshot(self) -> Snapshot | None:
-        return self.table.metadata.current_snapshot()
-
-    @property
     def version(self) -> int:
         """The id of the table's present snapshot."""
-        return 0 if self._snapshot is None else self._snapshot.snapshot_id
+        return snapshot_id(self.table)
 
     @property
     def position(self) -> Position | None:
@@ -82,7 +82,7 @@ class IcebergTable:
 
         A snapshot of another program says nothing of it: the one before does, or the table's property.
         """
-        for snapshot in ancestors_of(self._snapshot, self.table.metadata):
+        for snapshot in ancestors_of(self.table.current_snapshot(), self.table.metadata):
             noted = noted_position(snapshot)
             if noted is not None:
                 return noted
@@ -91,22 +91,7 @@ class IcebergTable:
 
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
-        metadata = self.table.metadata
-        written = written_columns(metadata)
-        if written is None or written.names != [field.name for field in metadata.schema().fields]:
-            return "other columns"
-        if {*partitions_of(written)} != {*self._levels}:
-            return "other partitions"
-        for snapshot in ancestors_of(self._snapshot, metadata):
-            if snapshot.snapshot_id == since:
-                return None
-            operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
-            # REPLACE leaves the rows as they are: files were joined.
-            if noted_position(snapshot) is None and operation != Operation.REPLACE.value:
-                return f"{operation}, snapshot {snapshot.snapshot_id}"
-            if snapshot.parent_snapshot_id == since:
-                return None  # that one is removed by now, as old ones are
-        return f"snapshot {self.version} is in the place of {since}"
+        return find_other_commit(self.table, since)
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
@@ -114,10 +99,6 @@ class IcebergTable:
         written = {field.name: field for field in written_columns(self.table.metadata) or ()}
         present = schema_to_pyarrow(self.table.schema(), include_field_ids=False)
         return pa.schema([written.get(field.name, field) for field in present])
-
-    @property
-    def _levels(self) -> list[Partition]:
-        return levels(self.table.spec(), self.table.schema())
 
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
