@@ -7,7 +7,6 @@ DEFAULT, of expressions, of several columns, ranges of texts, with a collation o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,27 +56,6 @@ Bounds = tuple[Bound, ...]
 
 Leaves = Mapping[int, Bounds | None]
 """The bounds of the partitions of a table that hold rows, by oid; None: they cannot be told."""
-
-
-def leaves_to_text(leaves: Leaves) -> str:
-    """Return a text for the lake to keep."""
-    return json.dumps({"bounds": {oid: _to_json(bounds) for oid, bounds in leaves.items()}}) if leaves else ""
-
-
-def leaves_from_text(text: str | None) -> Leaves:
-    """Return what `leaves_to_text` wrote."""
-    stored = json.loads(text)["bounds"] if text else {}
-    return {int(oid): _from_json(levels) for oid, levels in stored.items()}
-
-
-def _to_json(bounds: Bounds | None) -> list[Any] | None:
-    return None if bounds is None else [[level.column, level.kind, *level.values] for level in bounds]
-
-
-def _from_json(levels: Sequence[Any] | None) -> Bounds | None:
-    if levels is None:
-        return None
-    return tuple(Bound(column, kind, tuple(values)) for column, kind, *values in levels)
 
 
 def parse_bounds(levels: Sequence[tuple[int, str, str]]) -> Bounds | None:
@@ -192,14 +170,3 @@ class Ahead:
 
     start: int
     bounds: Bounds
-
-
-def aheads_to_text(aheads: Sequence[Ahead]) -> str | None:
-    """Return a text for the lake to keep; None for nothing."""
-    return json.dumps([[ahead.start, _to_json(ahead.bounds)] for ahead in aheads]) if aheads else None
-
-
-def aheads_from_text(text: str | None) -> tuple[Ahead, ...]:
-    """Return what `aheads_to_text` wrote."""
-    stored = json.loads(text) if text else ()
-    return tuple(Ahead(start, _from_json(levels) or ()) for start, levels in stored)

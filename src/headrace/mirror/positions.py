@@ -12,24 +12,26 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import POSITIONS, Lake
-from headrace.mirror.partition_bounds import (
-    Ahead,
-    Leaves,
-    aheads_from_text,
-    aheads_to_text,
-    leaves_from_text,
-    leaves_to_text,
-)
+from headrace.mirror.partition_bounds import Ahead, Bounds, Leaves
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
 _NOTHING = Fingerprint()
 _Code = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def _json(kind: Any) -> _Code:
+    """Return how values of a type become JSON and are read again."""
+    adapter = TypeAdapter(kind)
+    return lambda value: adapter.dump_json(value).decode(), adapter.validate_json
+
+
 _FINGERPRINT: _Code = (Fingerprint.to_text, Fingerprint.from_text)
 
 
@@ -76,8 +78,8 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, _Code | None], ...] = (
     ("former_catalog", pa.string(), "former", _FINGERPRINT),
     ("altered_lsn", pa.int64(), "altered", None),
     ("waits_for", pa.string(), "waits_for", None),
-    ("partitions", pa.string(), "leaves", (leaves_to_text, leaves_from_text)),
-    ("ahead", pa.string(), "ahead", (aheads_to_text, aheads_from_text)),
+    ("partitions", pa.string(), "leaves", _json(dict[int, Bounds | None])),
+    ("ahead", pa.string(), "ahead", _json(tuple[Ahead, ...])),
 )
 """What is written of a position: column, type, attribute, and how it becomes a text and is read again."""
 _NAMES = (("table_schema", pa.string()), ("table_name", pa.string()))

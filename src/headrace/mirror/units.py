@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
 from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
-from headrace.mirror.net_changes import Position
+from headrace.mirror.lake import LakeTable
 from headrace.mirror.partition_bounds import Bounds, can_tell
 from headrace.mirror.partitions import partitions_of
 from headrace.mirror.positions import TablePosition
@@ -26,29 +26,13 @@ from headrace.model.names import TableName
 
 
 @dataclass(frozen=True, slots=True)
-class LakeFacts:
-    """What was observed of a table of the lake.
-
-    Attributes:
-        path: where it is, for people.
-        schema: its columns.
-        position: its last change; None: no mirror wrote it.
-        other_commit: what another program did to its rows since they were noted; None: nothing.
-    """
-
-    path: str
-    schema: pa.Schema
-    position: Position | None
-    other_commit: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ObservedTable:
     """What was observed of a table.
 
     Attributes:
         noted: what the mirror has noted of it; None: nothing.
         lake: the lake's table; None: there is none.
+        other_commit: what another program did to its rows since they were noted; None: nothing.
         is_sent: whether the publication has sent it since.
         waits: why it waits, or waited until now; None: it does not.
         drift: what was done to its rows beside the log; None: nothing.
@@ -56,7 +40,8 @@ class ObservedTable:
     """
 
     noted: TablePosition | None
-    lake: LakeFacts | None
+    lake: LakeTable | None
+    other_commit: str | None = None
     is_sent: bool = True
     waits: str | None = None
     drift: TableDrift | None = None
@@ -128,7 +113,7 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
         return Wait(
             HeadraceError(
                 Kind.CONFIG,
-                f"{lake.path} is a table that no mirror wrote",
+                f"{lake.uri} is a table that no mirror wrote",
                 "Remove it, or give the mirror another location.",
             )
         )
@@ -140,7 +125,7 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
             Kind.CONFIG,
             f"the lake's table {table.name} was not written in the mode {table.mode!r}"
             f"{' with soft_delete' if table.soft_delete else ''}",
-            f"Give its [[mirror.tables]] what it had, or remove {lake.path}.",
+            f"Give its [[mirror.tables]] what it had, or remove {lake.uri}.",
         )
     )
 
@@ -177,8 +162,7 @@ def _past_written(name: TableName, what: str) -> HeadraceError:
 
 def _with_another_past(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A past is not read again in silence."""
-    assert observed.lake is not None
-    what = observed.lake.other_commit
+    what = observed.other_commit
     return Wait(_past_written(table.name, what)) if what is not None and table.keeps_past else None
 
 
@@ -189,16 +173,15 @@ def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _lacks(table: MirroredTable, observed: ObservedTable) -> Iterator[str]:
-    noted, lake, name = observed.noted, observed.lake, table.name
+    noted, name = observed.noted, table.name
     assert noted is not None
-    assert lake is not None
     # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if noted.relation != table.relation:
         yield f"the table {name} was dropped and created again"
     if not observed.is_sent:
         yield f"the publication has not sent the table {name} all the time"
-    if lake.other_commit is not None:
-        yield f"another program has written the lake's table {name} ({lake.other_commit})"
+    if observed.other_commit is not None:
+        yield f"another program has written the lake's table {name} ({observed.other_commit})"
     # Unless the slot stood still for it.
     if observed.waits is not None and not observed.is_kept:
         yield f"the table {name} waited: {observed.waits}"

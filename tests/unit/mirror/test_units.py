@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -11,13 +12,13 @@ from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, Ta
 from headrace.catalog.types import RowType
 from headrace.errors import Kind
 from headrace.mirror.drift import TableDrift
+from headrace.mirror.lake import LakeTable
 from headrace.mirror.partition_bounds import Bound
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import (
     Alter,
     Apply,
-    LakeFacts,
     Load,
     ObservedTable,
     ReadParts,
@@ -65,9 +66,19 @@ def with_file(table: MirroredTable, file: int) -> MirroredTable:
 
 T = table_of("a", "b")
 NOTED = TablePosition(3, 100, 1, catalog=T.catalog)
-LAKE = LakeFacts("lake/public/t", T.lake_schema, (99, 0))
-LIVE = ObservedTable(NOTED, LAKE)
-WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
+
+
+@dataclass(frozen=True)
+class Lake:
+    """What a decision asks of the lake's table."""
+
+    schema: pa.Schema = T.lake_schema
+    position: tuple[int, int] | None = (99, 0)
+    uri: str = "lake/public/t"
+
+
+LIVE = ObservedTable(NOTED, cast("LakeTable", Lake()))
+WRITTEN = replace(LIVE, other_commit="WRITE, version 4")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +115,7 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
     [
         (replace(T, key=()), LIVE, Kind.REPLICA_IDENTITY, "has no key"),
         (replace(T, key=()), replace(LIVE, noted=None, lake=None), Kind.REPLICA_IDENTITY, "has no key"),
-        (T, replace(LIVE, lake=replace(LAKE, position=None)), Kind.CONFIG, "no mirror wrote"),
+        (T, replace(LIVE, lake=cast("LakeTable", Lake(position=None))), Kind.CONFIG, "no mirror wrote"),
         (replace(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
         (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
         (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, "is called c now"),
@@ -121,7 +132,7 @@ def test_what_nobody_but_its_owner_can_mend_waits(
 ) -> None:
     if table.excluded:  # its column b, which the file leaves out, is called c by now
         without = replace(T, columns=("id", "a"))
-        observed = replace(observed, lake=replace(LAKE, schema=without.lake_schema))
+        observed = replace(observed, lake=cast("LakeTable", Lake(without.lake_schema)))
     action = decide(table, observed)
     assert isinstance(action, Wait)
     assert action.error.kind is kind
@@ -184,5 +195,5 @@ def test_where_more_than_a_partition_changed_the_table_is_loaded(
 
 def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
     table = replace(T, mode="changes")
-    lake = replace(LAKE, schema=table.lake_schema)
+    lake = cast("LakeTable", Lake(table.lake_schema))
     assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)
