@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -24,9 +24,6 @@ from headrace.model.names import TableName
 POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
-
-RowCondition = Callable[[pa.RecordBatch], pa.Array]
-"""Tells of each row of a batch whether it is meant."""
 
 
 class LakeTable(Protocol):
@@ -167,18 +164,18 @@ def look(
     key: Sequence[str],
     keys: Sequence[Key],
     columns: Sequence[str],
-    condition: RowCondition | None = None,
+    ending: Ending = REMOVAL,
 ) -> dict[Key, dict[str, Any]]:
-    """Return the values of `columns` in a table's rows with these keys that meet `condition`, by key."""
+    """Return the values of `columns` in a table's rows with these keys that have not ended, by key."""
     kinds = [table.schema.field(name).type for name in key]
     values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
     index = KeyIndex(pa.table(values, names=[*key]), key)
     wanted = [*key, *(name for name in columns if name not in key)]
     found: dict[Key, dict[str, Any]] = {}
-    # A condition may read any column of a row; without one only those that are wanted are read.
-    for batch in table.rows_near(index, None if condition else wanted):
+    read = wanted if ending.live is None else [*wanted, ending.live[0]]
+    for batch in table.rows_near(index, read):
         rows = batch.filter(pa.array(index.find(batch) >= 0))
-        rows = rows if condition is None else rows.filter(condition(rows))
+        rows = rows.filter(ending.is_live(rows))
         for row in python_rows(rows.select(wanted)):
             found[tuple(row[name] for name in key)] = row
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX, replaced
-from headrace.mirror.keys import equal_keys, keys_of
+from headrace.mirror.keys import KeyIndex, equal_keys, keys_of, whole
 from headrace.mirror.python_values import arrow_values, python_values
 
 Position = tuple[int, int]
@@ -26,19 +26,6 @@ _TYPE, _LSN, _SEQUENCE, _UNCHANGED = (
 Key = tuple[Any, ...]
 Lookup = Callable[[Sequence[Key], Sequence[str]], dict[Key, dict[str, Any]]]
 """Returns, of the rows with these keys, the values of these columns as the lake holds them."""
-
-
-@dataclass(frozen=True, slots=True)
-class NetChanges:
-    """What some changes leave.
-
-    Attributes:
-        rows: of each key that was changed one row: the table's columns, then whether it is deleted.
-        emptied: whether the table was truncated: no other row is left.
-    """
-
-    rows: pa.Table
-    emptied: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +44,73 @@ class Ending:
     live: tuple[str, bool] | None = None
     span: tuple[str, str] | None = None
 
-    def ended(self, old: pa.RecordBatch, new: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what becomes of rows; `new` has, in the same order, those that end them."""
-        if not self.columns:
-            return old.slice(0, 0)
-        names = {name: new.column(name).cast(old.schema.field(name).type) for name in self.columns}
-        rows = replaced(old, names)
+    def is_live(self, rows: pa.RecordBatch) -> pa.Array:
+        """Tell which rows can be ended."""
+        if self.live is None:
+            return pa.repeat(pa.scalar(value=True), len(rows))
+        column, value = self.live
+        return rows.column(column) if value else pc.invert(rows.column(column))
+
+    def ended(self, rows: pa.RecordBatch, values: Mapping[str, pa.Array | pa.Scalar]) -> pa.RecordBatch:
+        """Return what becomes of rows if those that live end.
+
+        Args:
+            rows: the lake's.
+            values: of `columns`, each one for all rows, or one for each.
+        """
+        is_live = self.is_live(rows)
+        found = {
+            name: pc.if_else(is_live, value.cast(rows.schema.field(name).type), rows.column(name))
+            for name, value in values.items()
+        }
+        ended = replaced(rows, found)
         if self.span is None:
-            return rows
-        return rows.filter(pc.not_equal(*(rows.column(name) for name in self.span)))
+            return ended
+        return ended.filter(pc.not_equal(*(ended.column(name) for name in self.span)))
 
 
 REMOVAL = Ending()
 """Rows that end are removed."""
 
 
-def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What some changes leave of a table.
+
+    Attributes:
+        rows: the table's columns, then `DELETED`. Of a row that ends another, only what that one gets.
+        emptied: what a row gets, by column, that a TRUNCATE has ended alone; None: there was no TRUNCATE.
+    """
+
+    rows: pa.Table
+    emptied: Mapping[str, pa.Scalar] | None
+
+    @property
+    def written(self) -> pa.Table:
+        """The rows that are written."""
+        return self.rows.filter(pc.invert(self.rows.column(DELETED))).drop_columns([DELETED])
+
+    def remaining(
+        self, old: Iterable[pa.RecordBatch], key: Sequence[str], ending: Ending
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what stays of a table's rows behind the TRUNCATE, without those that are replaced."""
+        if self.emptied is None or not ending.columns:
+            return
+        sought = self.rows if ending.span is None else self.rows.filter(self.rows.column(DELETED))
+        index = KeyIndex(sought, key)
+        is_end = whole(sought.column(DELETED))
+        for batch in old:
+            at = index.places(batch)
+            stays = is_end.take(at).fill_null(True)  # noqa: FBT003 - PyArrow's
+            at = at.filter(stays)
+            values = {
+                name: whole(sought.column(name)).take(at).fill_null(value)
+                for name, value in self.emptied.items()
+            }
+            yield ending.ended(batch.filter(stays), values)
+
+
+def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
     """Reduce `rows`, at least one, to the newest of each key.
 
     Args:
@@ -87,7 +125,7 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
     if len(newest) < len(rows):
         rows = rows.take(newest)
     deleted = pc.equal(rows.column(_TYPE), "delete")
-    return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied)
+    return Reduced(rows.select(own).append_column(DELETED, deleted), {} if emptied else None)
 
 
 def in_order(rows: pa.Table) -> pa.Table:

@@ -7,20 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.mirror.deletions import (
-    ENDING,
-    FIELDS,
-    IS_DELETED,
-    deleted,
-    emptied_rows,
-    row_deletions,
-)
+from headrace.mirror.deletions import ENDING, FIELDS, IS_DELETED, end_at, row_deletions
 from headrace.mirror.digests import hashes
-from headrace.mirror.lake import Lake, LakeTable, look
-from headrace.mirror.modes import CurrentMode, LoadMoment, Rows, replace_rows, with_fields
-from headrace.mirror.net_changes import DELETED, Position
+from headrace.mirror.modes import CurrentMode, LoadMoment, Rows, with_fields
+from headrace.mirror.net_changes import Lookup, Reduced
 
 _Batch = TypeVar("_Batch", pa.RecordBatch, pa.Table)
 
@@ -29,6 +20,7 @@ class SoftDeleteMode(CurrentMode):
     """The rows as they are, and those that were deleted as they last were."""
 
     fields = FIELDS
+    ending = ENDING
 
     def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
         """Return the rows, which live."""
@@ -49,20 +41,8 @@ class SoftDeleteMode(CurrentMode):
         for batch in old:
             wanted = hashes(batch, key)
             is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
-            yield deleted(batch.filter(pa.array(~is_live)), time)
+            yield ENDING.ended(batch.filter(pa.array(~is_live)), end_at(time))
 
-    def present(self, batch: pa.RecordBatch) -> pa.Array:
-        """Tell which rows live."""
-        return pc.invert(batch.column(IS_DELETED))
-
-    def apply(
-        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
-        """Merge the last state of each key; where the table was emptied, write it with all others deleted."""
-        found = row_deletions(rows, key, lambda keys, columns: look(table, key, keys, columns, self.present))
-        if found.emptied is None:
-            table.merge(found.rows, key, position, ENDING)
-            return
-        shown = found.rows.filter(pc.invert(found.rows.column(DELETED))).drop_columns([DELETED])
-        old = emptied_rows(table.rows(), key, found)
-        replace_rows(lake, table, shown.to_batches(), position, old)
+    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+        """Reduce the changes to the last state of each key that a commit showed."""
+        return row_deletions(rows, key, look)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.deletions import DELETED_AT, FIELDS, IS_DELETED, emptied_rows, row_deletions
+from headrace.mirror.deletions import DELETED_AT, ENDING, FIELDS, IS_DELETED, row_deletions
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED, in_order
 from headrace.mirror.soft_delete import SoftDeleteMode
@@ -119,7 +119,7 @@ def merged(lake: State, changes: list[dict[str, Any]]) -> State:
     ]
     result = dict(lake)
     if found.emptied is not None:
-        kept = emptied_rows([pa.RecordBatch.from_pylist(old, schema)], ["id"], found)
+        kept = found.remaining([pa.RecordBatch.from_pylist(old, schema)], ["id"], ENDING)
         result = {row["id"]: (row["v"], row[DELETED_AT]) for batch in kept for row in batch.to_pylist()}
     for row in found.rows.to_pylist():
         key = row["id"]

@@ -151,10 +151,11 @@ class IcebergTable:
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
             is_ended = (places >= 0) & is_end[places]
             is_replaced = (places >= 0) & ~is_end[places]
-            if ending.live is not None:
-                column, value = ending.live
-                is_ended &= _flags(old.column(column)) == value
-            yield ending.ended(old.filter(pa.array(is_ended)), sought.take(pa.array(places[is_ended])))
+            is_ended &= _flags(ending.is_live(old))
+            if ending.columns:
+                ends_by = sought.take(pa.array(places[is_ended]))
+                values = {name: ends_by.column(name) for name in ending.columns}
+                yield ending.ended(old.filter(pa.array(is_ended)), values)
             yield old.filter(pa.array(~is_ended & ~is_replaced))
             with lock:
                 new = np.unique(places[is_replaced])
