@@ -18,7 +18,6 @@ from headrace.mirror.files import DataFile
 from headrace.mirror.load_units import (
     LoadUnit,
     UnitLoader,
-    load_in_threads,
     read_rows,
     reading_rows,
 )
@@ -58,10 +57,8 @@ class LakeLoader:
         ends: where tables are read and written.
         report: is told what is loaded.
         waiting: where a table waits that cannot be loaded.
-        load_units: reads units of a table; this process does by default.
-
-    Attributes:
         stopping: ends a load between two tables, or two units of one, with `LoadStoppedError`.
+        load_units: reads units of a table.
     """
 
     def __init__(
@@ -69,11 +66,11 @@ class LakeLoader:
         ends: MirrorEndpoints,
         report: Reporter,
         waiting: WaitingTables,
-        *,
-        load_units: UnitLoader = load_in_threads,
+        stopping: threading.Event,
+        load_units: UnitLoader,
     ) -> None:
         self._waiting = waiting
-        self.stopping = threading.Event()
+        self._stopping = stopping
         self._ends = ends
         self._report = report
         self._load_units = load_units
@@ -118,7 +115,7 @@ class LakeLoader:
                     yield name, (table, start)
 
     def _check_stopping(self) -> None:
-        if self.stopping.is_set():
+        if self._stopping.is_set():
             raise LoadStoppedError
 
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.capture.rows import METADATA, SnapshotPlace
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror import versions
+from headrace.mirror import deletions, versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
+from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.net_changes import REMOVAL, Ending, Lookup, Position, Reduced, net_changes
 from headrace.model.lsn import Lsn
@@ -181,6 +183,38 @@ class ContentMode(CurrentMode):
                 ) from error
 
 
+class SoftDeleteMode(CurrentMode):
+    """The rows as they are, and those that were deleted as they last were."""
+
+    fields = deletions.FIELDS
+    ending = deletions.ENDING
+
+    def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
+        """Return the rows, which live."""
+        return with_fields(batch, self.fields, {deletions.IS_DELETED: False})
+
+    def kept(
+        self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the lake's rows whose key was not loaded, deleted by now; none where the key is another.
+
+        Keys are compared by hashes of 64 bits, which are exact for one integer.
+        """
+        if not key:
+            return
+        # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
+        live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
+        time = pa.scalar(moment.time, deletions.FIELDS[1].type)
+        for batch in old:
+            wanted = hashes(batch, key)
+            is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
+            yield deletions.ENDING.ended(batch.filter(pa.array(~is_live)), deletions.end_at(time))
+
+    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+        """Reduce the changes to the last state of each key that a commit showed."""
+        return deletions.row_deletions(rows, key, look)
+
+
 class HistoryMode(KeyedMode):
     """Every version of each row: from when to when it was in the database."""
 
@@ -265,7 +299,13 @@ class ChangesMode(Mode):
 
 
 MODES: Mapping[str, Mode] = MappingProxyType(
-    {"current": CurrentMode(), "content": ContentMode(), "history": HistoryMode(), "changes": ChangesMode()}
+    {
+        "current": CurrentMode(),
+        "content": ContentMode(),
+        "soft_delete": SoftDeleteMode(),
+        "history": HistoryMode(),
+        "changes": ChangesMode(),
+    }
 )
 
 

@@ -20,7 +20,6 @@ from headrace.mirror.modes import MODES
 from headrace.mirror.modes import Mode as LakeMode
 from headrace.mirror.partition_bounds import Leaves
 from headrace.mirror.partitions import with_partitions
-from headrace.mirror.soft_delete import SoftDeleteMode
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 from headrace.model.value_type import ValueType
@@ -33,8 +32,6 @@ SNAPSHOT_SECONDS = 30.0
 """So long a load waits for open transactions, also while other tables stand: then its tables wait."""
 _NOTHING = Fingerprint()
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
-
-_SOFT_DELETE = SoftDeleteMode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +150,7 @@ class MirroredTable:
     def rules(self) -> LakeMode:
         """What the lake holds of it, as code."""
         if self.soft_delete:
-            return _SOFT_DELETE
+            return MODES["soft_delete"]
         return MODES["content" if self.is_known_by_content else self.mode]
 
     @property

@@ -15,7 +15,6 @@ from headrace.mirror.alterations import Alteration, altered_rows
 from headrace.mirror.drift import TableDrift
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import known_position, opened
-from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.log_gaps import (
     Changes,
@@ -56,28 +55,22 @@ class LakeWriter:
         ends: where tables are read and written.
         report: is told what is loaded and altered.
         waiting: where a table waits that cannot be written.
-        load_units: reads units of tables that are loaded.
+        loader: reads tables anew.
 
     Attributes:
-        loader: reads tables anew.
         observer: decides what is to be done with each table.
         tables: each table as the database had it when its changes were last written.
         written: those that the last batch was of.
     """
 
     def __init__(
-        self,
-        ends: MirrorEndpoints,
-        report: Reporter,
-        waiting: WaitingTables,
-        *,
-        load_units: UnitLoader = load_in_threads,
+        self, ends: MirrorEndpoints, report: Reporter, waiting: WaitingTables, loader: LakeLoader
     ) -> None:
         self._waiting = waiting
         self._ends = ends
         self._report = report
         self._parts = PartReader(ends)
-        self.loader = LakeLoader(ends, report, waiting, load_units=load_units)
+        self._loader = loader
         self.observer = TableObserver(ends, waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
@@ -171,7 +164,7 @@ class LakeWriter:
                 # A partition that is emptied by itself is told by the log, its rows are not.
                 if not (is_told and self._read_emptied(table, notes, emptied)):
                     to_load.append(table.name)
-        loaded = dict(self.loader.load(to_load)) if to_load else {}
+        loaded = dict(self._loader.load(to_load)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.deletions import DELETED_AT, ENDING, FIELDS, IS_DELETED, row_deletions
-from headrace.mirror.modes import LoadMoment
+from headrace.mirror.modes import LoadMoment, SoftDeleteMode
 from headrace.mirror.net_changes import DELETED, in_order
-from headrace.mirror.soft_delete import SoftDeleteMode
 
 _SCHEMA = pa.schema(
     [
