@@ -144,9 +144,9 @@ class MirroredLake:
 
     def _prepare_slot(self, tables: Mapping[TableName, MirroredTable]) -> None:
         requirements = {
-            name: PublicationRequirements(selection=PublicationFilter(rows=table.where))
+            name: PublicationRequirements(selection=PublicationFilter(rows=table.part.where))
             for name, table in tables.items()
-            if table.where is not None
+            if table.part.where is not None
         }
         prepare_slot(
             self.url,
@@ -303,7 +303,7 @@ class MirroredLake:
     @property
     def conditions(self) -> dict[TableName, str]:
         """The SQL that says which rows of some followed tables are mirrored."""
-        return {name: table.where for name, table in self._writer.tables.items() if table.where}
+        return {name: table.part.where for name, table in self._writer.tables.items() if table.part.where}
 
     def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
         """Show what is done with each table."""

@@ -114,7 +114,7 @@ def make_plan(
             is_loaded = isinstance(action, Load) or no_slot
             complete = None if is_loaded else known[name].complete
             plans.append(
-                TablePlan(name, tables[name].mode, sizes.get(name, TableSize()), complete, _why(action))
+                TablePlan(name, tables[name].part.mode, sizes.get(name, TableSize()), complete, _why(action))
             )
     return MirrorPlan(
         tuple(plans),

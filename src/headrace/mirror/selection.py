@@ -262,17 +262,11 @@ class Selection:
             numbers=column_numbers(now),
             defaults=facts.known_defaults,
             has_full_identity=has_full_identity,
-            mode=part.mode,
-            where=part.where,
+            part=part,
             catalog=catalog,
-            partitions=part.partitions,
-            soft_delete=part.soft_delete,
             masks=masks,
-            chosen=part.columns,
-            excluded=part.exclude_columns,
             sent=sent & read.keys(),
             lake_types=LakeTypes(kinds),
-            chosen_types=chosen,
             problem=_shows_names(row_type.table, shown[0]) if shown else None,
         )
 

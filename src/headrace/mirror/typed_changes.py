@@ -40,7 +40,7 @@ def typed_rows(
             raise
         raise table.explain_unfit(table.in_texts.shape.rows(changes)) or error from error
     rows = table.in_lake(pa.Table.from_batches([read]), tell)
-    return rows if table.mode == "changes" else _with_defaults(rows, changes, table)
+    return rows if table.part.mode == "changes" else _with_defaults(rows, changes, table)
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:

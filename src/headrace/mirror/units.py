@@ -123,8 +123,8 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
     return Wait(
         HeadraceError(
             Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
-            f"{' with soft_delete' if table.soft_delete else ''}",
+            f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
+            f"{' with soft_delete' if table.part.soft_delete else ''}",
             f"Give its [[mirror.tables]] what it had, or remove {lake.uri}.",
         )
     )
@@ -186,7 +186,7 @@ def _lacks(table: MirroredTable, observed: ObservedTable) -> Iterator[str]:
     if observed.waits is not None and not observed.is_kept:
         yield f"the table {name} waited: {observed.waits}"
     # The lake has the rows of the former condition; which others there are, only the database knows.
-    if noted.where != table.where:
+    if noted.where != table.part.where:
         yield f"other rows of {name} are wanted (where)"
     if noted.altered > observed.complete and _is_altered(table, noted):
         yield f"{name} was altered again before the log had come to the alteration before"
@@ -219,7 +219,7 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
 
     Changes do not say in which partition they are, and a table without a key has no other way to tell.
     """
-    if drift.parts is None or table.mode == "changes" or not table.key:
+    if drift.parts is None or table.part.mode == "changes" or not table.key:
         return None
     kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
     found: dict[Bounds | None, None] = {}
@@ -239,7 +239,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     lake = observed.lake.schema
     # Columns that only the lake has stay there: they need no alteration.
     present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
-    if described(present) == described(table.lake_schema) and partitions_of(lake) == table.partitions:
+    if described(present) == described(table.lake_schema) and partitions_of(lake) == table.part.partitions:
         return Apply()
     alteration = plan_alteration(
         lake,

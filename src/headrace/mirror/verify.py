@@ -260,7 +260,7 @@ class LakeComparer:
             if database is None:
                 return None  # the database does not have it any more, and the mirror leaves it
             table = database.table
-            if table.mode == "changes":
+            if table.part.mode == "changes":
                 found.compared = False
                 return None
             key = table.key or table.columns
