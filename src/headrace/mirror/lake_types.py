@@ -22,20 +22,8 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _INSTANT = pa.timestamp("us", tz="UTC")
 _EXAMPLES = 3
 _NAMES_OF_OBJECTS = frozenset(
-    {
-        "aclitem",
-        "regclass",
-        "regcollation",
-        "regconfig",
-        "regdictionary",
-        "regnamespace",
-        "regoper",
-        "regoperator",
-        "regproc",
-        "regprocedure",
-        "regrole",
-        "regtype",
-    }
+    "aclitem regclass regcollation regconfig regdictionary regnamespace regoper regoperator regproc "
+    "regprocedure regrole regtype".split()
 )
 """Types whose values are shown by the name of a catalog object, which RENAME changes in no row and no log."""
 

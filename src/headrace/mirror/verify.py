@@ -22,7 +22,7 @@ from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.keys import keys_of
-from headrace.mirror.lake import Lake, opened
+from headrace.mirror.lake import opened, reaching
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
@@ -129,11 +129,6 @@ class LakeComparer:
         self._positions = positions
         self._keeps_away = False
 
-    @property
-    def lake(self) -> Lake:
-        """The lake."""
-        return self._ends.lake
-
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
 
@@ -145,7 +140,7 @@ class LakeComparer:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
                 what the database or the lake refuse.
         """
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as held, reaching(self._ends.lake):
             if repair:
                 self._keep_mirrors_away(held)
             yield from self._compare_all(names, repair=repair)
@@ -154,20 +149,18 @@ class LakeComparer:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
         try:
             held.enter_context(SlotLock(self._ends.url, self._ends.slot))
+            self._keeps_away = True
+            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
+            if not self._is_followed():
+                return
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_IN_USE:
                 raise
-            is_free = False
-        else:
-            self._keeps_away = True
-            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
-            is_free = not self._is_followed()
-        if not is_free:
-            raise HeadraceError(
-                Kind.SLOT_IN_USE,
-                f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
-                "Stop it, and repair then.",
-            )
+        raise HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
+            "Stop it, and repair then.",
+        )
 
     def _compare_all(self, names: Sequence[TableName], *, repair: bool) -> Iterator[TableComparison]:
         known = self._positions.read().tables

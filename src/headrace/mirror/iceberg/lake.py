@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -46,23 +47,16 @@ class IcebergLake:
         self.location = location if self.is_catalog else str(Path(location).absolute())
         self.errors: tuple[type[Exception], ...] = (OSError, RESTError, SQLAlchemyError)
         self.file_bytes = file_bytes
-        self._opened: Catalog | None = None
         self._planned: dict[Identifier, CreateTableTransaction] = {}
         self._lock = threading.RLock()
 
-    @property
+    @functools.cached_property
     def catalog(self) -> Catalog:
         """What knows the tables.
 
         Raises:
             HeadraceError: CONFIG: the library's configuration has no such catalog.
         """
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._open_catalog()
-            return self._opened
-
-    def _open_catalog(self) -> Catalog:
         if not self.is_catalog:
             Path(self.location).mkdir(parents=True, exist_ok=True)
             # No text: whether a `?` or `%` of the path is one depends on SQLAlchemy's version.

@@ -11,6 +11,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -48,23 +49,21 @@ Rewrite = Callable[[pa.RecordBatch, Places], Iterator[pa.RecordBatch]]
 """Returns what becomes of a file's rows, of which it is known which keys they have."""
 
 
+@dataclass(frozen=True)
 class IcebergTable:
     """One Iceberg table, as it was when it was opened.
 
-    Args:
+    Attributes:
         name: the database's table.
         table: the library's table.
         file_bytes: the size of data files, about.
         errors: what is raised where the lake does not answer.
     """
 
-    def __init__(
-        self, name: TableName, table: Table, file_bytes: int, errors: tuple[type[Exception], ...]
-    ) -> None:
-        self.name = name
-        self.table = table
-        self._file_bytes = file_bytes
-        self._errors = errors
+    name: TableName
+    table: Table
+    file_bytes: int
+    errors: tuple[type[Exception], ...]
 
     @property
     def uri(self) -> str:
@@ -219,12 +218,12 @@ class IcebergTable:
             return [file for file, found in zip(files, threads.map(has, files), strict=True) if found]
 
     def _write(self, batches: Iterable[pa.RecordBatch], file_bytes: int | None = None) -> list[DataFile]:
-        return write_data(self.name, self.table.transaction(), batches, file_bytes or self._file_bytes)
+        return write_data(self.name, self.table.transaction(), batches, file_bytes or self.file_bytes)
 
     def _commit(self, position: Position, added: Sequence[DataFile], removed: Sequence[IcebergFile]) -> None:
         change = self.table.transaction()
         files = described(self.name, change, added)
-        commit(self.name, change, position, self._errors, added=files, removed=removed)
+        commit(self.name, change, position, self.errors, added=files, removed=removed)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""
