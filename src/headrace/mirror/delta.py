@@ -211,7 +211,7 @@ class DeltaLakeTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        merge = merge_of(rows, key, ending).partitioned(partitions_of(self.schema), self.name)
+        merge = merge_of(rows, key, ending, partitions_of(self.schema), self.name)
         self._engine.merge(self.name, self.delta, merge, position)
 
     def count_files(self, smaller_than: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -36,26 +36,25 @@ class Merge:
     updates: Sequence[tuple[str, Mapping[str, str]]]
     is_inserted: str
     inserted: Mapping[str, str]
-    partitions: Sequence[Partition] = ()
-
-    def partitioned(self, partitions: Sequence[Partition], table: TableName) -> Merge:
-        """Return the merge into a table that is partitioned: rows that are written get its derived columns.
-
-        Raises:
-            HeadraceError: VALUE: a value cannot be a partition's.
-        """
-        rows = with_derived(self.rows, partitions, table)
-        derived = {name: f"new.{quoted(name)}" for name in rows.column_names[len(self.rows.column_names) :]}
-        updates = [
-            (which, {**values, **derived} if values.keys() == self.inserted.keys() else values)
-            for which, values in self.updates
-        ]
-        inserted = {**self.inserted, **derived}
-        return replace(self, rows=rows, updates=updates, inserted=inserted, partitions=tuple(partitions))
+    partitions: Sequence[Partition]
 
 
-def merge_of(rows: pa.Table, key: Sequence[str], ending: Ending) -> Merge:
-    """Write rows, and end others, by key: the table's columns, then `DELETED`."""
+def merge_of(
+    rows: pa.Table, key: Sequence[str], ending: Ending, partitions: Sequence[Partition], table: TableName
+) -> Merge:
+    """Write rows, and end others, by key.
+
+    Args:
+        rows: the table's columns, then `DELETED`.
+        key: the key's columns.
+        ending: what becomes of rows that end.
+        partitions: how the table is partitioned; rows that are written get its derived columns.
+        table: the table, for messages.
+
+    Raises:
+        HeadraceError: VALUE: a value cannot be a partition's.
+    """
+    rows = with_derived(rows, partitions, table)
     values = {name: f"new.{quoted(name)}" for name in rows.column_names if name != DELETED}
     ends = f"new.{quoted(DELETED)}"
     is_written = f"NOT {ends}"
@@ -75,4 +74,4 @@ def merge_of(rows: pa.Table, key: Sequence[str], ending: Ending) -> Merge:
         same.append(ends)
         begin, end = ending.span
         removed = f"old.{quoted(begin)} = {values[end]}"
-    return Merge(rows, key, " AND ".join(same), removed, updates, is_written, values)
+    return Merge(rows, key, " AND ".join(same), removed, updates, is_written, values, partitions)

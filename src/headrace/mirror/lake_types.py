@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -58,44 +58,35 @@ def _is_in_lakes(arrow: pa.DataType) -> bool:
     return not (pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))
 
 
-@dataclass(frozen=True, slots=True)
-class LakeTypes:
-    """The columns whose type in the lake is another one than that in which they are read.
+def in_types(
+    kinds: Mapping[str, ValueType],
+    rows: _Rows,
+    table: TableName,
+    key: Sequence[str],
+    tell: Callable[[str], object],
+) -> _Rows:
+    """Return rows in the lake's types; a value that does not fit, or is infinite, is NULL.
 
-    Attributes:
-        kinds: the type in the lake of each of them.
+    Args:
+        kinds: the type in the lake of each column that has another one than that in which it is read.
+        rows: as they were read.
+        table: the table, for messages.
+        key: the columns that name a row in messages.
+        tell: is told which values are NULL in the lake.
     """
-
-    kinds: Mapping[str, ValueType] = field(default_factory=dict)
-
-    def apply(
-        self,
-        rows: _Rows,
-        table: TableName,
-        key: Sequence[str] = (),
-        tell: Callable[[str], object] = lambda _: None,
-    ) -> _Rows:
-        """Return rows in the lake's types; a value that does not fit, or is infinite, is NULL.
-
-        Args:
-            rows: as they were read.
-            table: the table, for messages.
-            key: the columns that name a row in messages.
-            tell: is told which values are NULL in the lake.
-        """
-        for name, kind in self.kinds.items():
-            at = rows.schema.get_field_index(name)
-            if at < 0:
-                continue
-            column = rows.column(at)
-            if not pa.types.is_string(column.type):  # a timestamp that is to be an instant
-                values = column.cast(kind.arrow)
-            else:
-                values, unfit = _converted(kind, column, f"{table}.{name}")
-                if len(unfit):
-                    tell(f"{_describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
-            rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
-        return rows
+    for name, kind in kinds.items():
+        at = rows.schema.get_field_index(name)
+        if at < 0:
+            continue
+        column = rows.column(at)
+        if not pa.types.is_string(column.type):  # a timestamp that is to be an instant
+            values = column.cast(kind.arrow)
+        else:
+            values, unfit = _converted(kind, column, f"{table}.{name}")
+            if len(unfit):
+                tell(f"{_describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
+        rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
+    return rows
 
 
 def _converted(

@@ -112,14 +112,12 @@ def load_in_threads(
 ) -> Iterator[LoadedUnit]:
     """Load units with several connections; yield each when it is done."""
     with ThreadPoolExecutor(connections, "headrace load") as threads:
-        running = [threads.submit(load, lake, unit) for unit in units]
         try:
-            for done in as_completed(running):
+            for done in as_completed([threads.submit(load, lake, unit) for unit in units]):
                 yield done.result()
         finally:
             # Whoever breaks off need not wait for units that nobody has begun.
-            for waiting in running:
-                waiting.cancel()
+            threads.shutdown(cancel_futures=True)
 
 
 def read_rows(

@@ -50,10 +50,11 @@ class _Source:
     moment: LoadMoment
 
 
+@dataclass(frozen=True, slots=True)
 class LakeLoader:
     """Loads the lake's tables from the database's.
 
-    Args:
+    Attributes:
         ends: where tables are read and written.
         report: is told what is loaded.
         waiting: where a table waits that cannot be loaded.
@@ -61,19 +62,11 @@ class LakeLoader:
         load_units: reads units of a table.
     """
 
-    def __init__(
-        self,
-        ends: MirrorEndpoints,
-        report: Reporter,
-        waiting: WaitingTables,
-        stopping: threading.Event,
-        load_units: UnitLoader,
-    ) -> None:
-        self._waiting = waiting
-        self._stopping = stopping
-        self._ends = ends
-        self._report = report
-        self._load_units = load_units
+    ends: MirrorEndpoints
+    report: Reporter
+    waiting: WaitingTables
+    stopping: threading.Event
+    load_units: UnitLoader
 
     def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
@@ -87,47 +80,47 @@ class LakeLoader:
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
-        with ReadSession(self._ends.url) as session:
+        with ReadSession(self.ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
         with contextlib.ExitStack() as held:
             try:
-                taken = positioned_snapshot(self._ends.url, self._ends.slot, SNAPSHOT_SECONDS)
+                taken = positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS)
                 # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
                 start, snapshot = held.enter_context(taken)
             except HeadraceError as error:
                 if error.kind is not Kind.SLOT_WAIT:
                     raise
-                with ReadSession(self._ends.url) as session:
-                    for table in self._ends.selection.read(session, names).values():
-                        self._waiting.add(error, table)
+                with ReadSession(self.ends.url) as session:
+                    for table in self.ends.selection.read(session, names).values():
+                        self.waiting.add(error, table)
                 return
-            with ReadSession(self._ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
-                tables = self._ends.selection.read(session, names)
+            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+                tables = self.ends.selection.read(session, names)
             source = _Source(snapshot, LoadMoment(start, now))
             for name, table in sorted(tables.items()):
                 self._check_stopping()
-                self._report.info(f"loading {name}")
+                self.report.info(f"loading {name}")
                 is_loaded = False
-                with self._waiting.alone(table):
+                with self.waiting.alone(table):
                     self._load(table, self._plan(table, source), source)
                     is_loaded = True
                 if is_loaded:
                     yield name, (table, start)
 
     def _check_stopping(self) -> None:
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             raise LoadStoppedError
 
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
-        target = _BYTES_OF_TABLE_PER_FILE * self._ends.lake.file_bytes
-        with ReadSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+        target = _BYTES_OF_TABLE_PER_FILE * self.ends.lake.file_bytes
+        with ReadSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
             with reading_rows(table.name):
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
             return planned[table.name]
 
     def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
-        name, mode, lake = table.name, table.rules, self._ends.lake
+        name, mode, lake = table.name, table.rules, self.ends.lake
         schema = table.lake_schema
         existing = lake.open(name)
         kept = None if existing is None else _plan_kept(existing.schema, schema, keeps=mode.keeps)
@@ -148,7 +141,7 @@ class LakeLoader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the keys of the rows that are loaded."""
         ranges = [range_ for part in parts for range_ in part.ranges]
-        with RowSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+        with RowSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
             yield from read_rows(session, replace(table, columns=table.key), ranges)
 
     def _read(
@@ -157,14 +150,14 @@ class LakeLoader:
         """Write the rows of all ranges to files."""
         plain = replace(table, catalog=Fingerprint({}), leaves={})
         units = (
-            LoadUnit(self._ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
+            LoadUnit(self.ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
         )
         files: list[DataFile] = []
-        for loaded in self._load_units(self._ends.lake, units):
+        for loaded in self.load_units(self.ends.lake, units):
             self._check_stopping()
             files += loaded.files
             for text in loaded.told:
-                self._report.warning(text)
+                self.report.warning(text)
             reach("mirror_unit")
         return files
 

@@ -16,7 +16,7 @@ from headrace.config.mirror import LakeType, MirrorConfig, MirroredTables, OnVal
 from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.drift import column_numbers
-from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_names
+from headrace.mirror.lake_types import lake_type, read_type, shows_names
 from headrace.mirror.masks import Masks
 from headrace.mirror.partition_bounds import Bounds, parse_bounds
 from headrace.mirror.tables import MirroredTable
@@ -266,7 +266,7 @@ class Selection:
             catalog=catalog,
             masks=masks,
             sent=sent & read.keys(),
-            lake_types=LakeTypes(kinds),
+            lake_types=kinds,
             problem=_shows_names(row_type.table, shown[0]) if shown else None,
         )
 

@@ -14,7 +14,7 @@ from headrace.catalog.types import RowType
 from headrace.config.mirror import MirroredTables
 from headrace.errors import HeadraceError
 from headrace.mirror.columns import COLUMN, KEY, MASK, PREFIX, TYPE
-from headrace.mirror.lake_types import LakeTypes, explain_unfit
+from headrace.mirror.lake_types import explain_unfit, in_types
 from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES, Mode
 from headrace.mirror.partition_bounds import Leaves
@@ -48,7 +48,7 @@ class MirroredTable:
         has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
         catalog: what its rows' values depend on: all columns, partitions, labels of enums, rewrites.
         masks: what the lake has in the place of some columns' values.
-        lake_types: the columns whose type in the lake is another one than that in which they are read.
+        lake_types: the type in the lake of each column that has another one than that in which it is read.
         leaves: the partitions that hold its rows; none: it has no partitions.
         problem: what keeps its changes from being understood; None: nothing.
     """
@@ -65,7 +65,7 @@ class MirroredTable:
     masks: Masks = field(default_factory=Masks)
     problem: HeadraceError | None = None
     sent: frozenset[str] = frozenset()
-    lake_types: LakeTypes = field(default_factory=LakeTypes)
+    lake_types: Mapping[str, ValueType] = field(default_factory=dict)
     leaves: Leaves = field(default_factory=dict)
 
     @property
@@ -74,7 +74,7 @@ class MirroredTable:
         return {
             self.numbers[name]: (name, self.row_type.columns[name])
             for name in self.key
-            if name in self.columns and name not in self.masks.kinds and name not in self.lake_types.kinds
+            if name in self.columns and name not in self.masks.kinds and name not in self.lake_types
         }
 
     @property
@@ -104,13 +104,13 @@ class MirroredTable:
             rows: the rows.
             tell: is told which values did not fit, and are NULL.
         """
-        return self.lake_types.apply(self.masks.apply(rows), self.name, self.key, tell)
+        return in_types(self.lake_types, self.masks.apply(rows), self.name, self.key, tell)
 
     @property
     def in_texts(self) -> MirroredTable:
         """The table with texts in all of its columns, which any value fits."""
         texts = {name: kind.as_text for name, kind in self.row_type.columns.items()}
-        return replace(self, row_type=replace(self.row_type, columns=texts), lake_types=LakeTypes())
+        return replace(self, row_type=replace(self.row_type, columns=texts), lake_types={})
 
     def explain_unfit(self, texts: pa.RecordBatch) -> HeadraceError | None:
         """Return the error of the first rows of `in_texts` with a value that does not fit; None: all fit."""
@@ -118,7 +118,7 @@ class MirroredTable:
         return explain_unfit(texts, kinds, self.name, self.key)
 
     def _field(self, name: str) -> pa.Field:
-        kind = self.lake_types.kinds.get(name, self.row_type.columns[name])
+        kind = self.lake_types.get(name, self.row_type.columns[name])
         known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
         if name in self.key and self.part.mode != "changes":
             known[KEY] = str(self.key.index(name)).encode()
