@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -60,7 +60,10 @@ class PartReader:
     def _read(self, session: RowSession, table: MirroredTable, bounds: Bounds, moment: LoadMoment) -> None:
         key = list(table.key)
         gone = self._keys_within(table, bounds)
-        found = (batch.cast(table.schema) for batch in _rows_within(session, table, bounds))
+        # The server leaves the other partitions out.
+        within = [condition(bounds, table.columns_by_number)]
+        read = read_rows(session, table, [CtidRange(0, None)], within)
+        found = (batch.cast(table.schema) for batch in read)
         for rows in grouped(found, table.schema, _BYTES_AT_ONCE):
             gone = gone.join(rows.select(key), key, join_type="left anti")
             self._write(table, _as_changes(rows, "insert", moment))
@@ -87,12 +90,6 @@ class PartReader:
         """Write changes, in one commit that leaves the table's position."""
         lake = opened(self.ends.lake, table.name)
         table.rules.apply(self.ends.lake, lake, table.key, changes, known_position(lake))
-
-
-def _rows_within(session: RowSession, table: MirroredTable, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Return the database's rows within bounds; the server leaves the other partitions out."""
-    names = {number: name for number, (name, _) in table.columns_by_number.items()}
-    return read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
 
 
 def _as_changes(rows: pa.Table, kind: str, moment: LoadMoment) -> pa.Table:

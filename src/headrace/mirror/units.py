@@ -221,13 +221,12 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     """
     if drift.parts is None or table.part.mode == "changes" or not table.key:
         return None
-    kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
     found: dict[Bounds | None, None] = {}
     for oid in sorted(drift.parts):
         before, now = noted.leaves, table.leaves
         # One that went and came with other bounds has rows within both.
         found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
-    bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
+    bounds = tuple(part for part in found if part is not None and can_tell(part, table.columns_by_number))
     # One part whose rows cannot be told by its bounds is enough: then the whole table is read.
     return bounds if len(bounds) == len(found) else None
 

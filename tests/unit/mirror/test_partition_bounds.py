@@ -47,7 +47,7 @@ def test_rows_within_a_bound_are_told(
 ) -> None:
     bounds = parse_bounds([(3, strategy, bound)])
     assert bounds is not None
-    assert can_tell(bounds, {3: kind})
+    assert can_tell(bounds, {3: ("c", kind)})
     rows = pa.table({"c": pa.array(values, kind.arrow)})
     assert rows_within(rows, bounds, {3: ("c", kind)}).to_pylist() == [bool(flag) for flag in within]
 
@@ -62,7 +62,7 @@ def test_a_row_of_a_partition_of_a_partition_is_within_both() -> None:
         {"d": pa.array([20454, 20454, 20500], pa.int32()).cast(pa.date32()), "k": ["a", "b", "a"]}
     )
     assert rows_within(rows, bounds, columns).to_pylist() == [True, False, False]
-    assert condition(bounds, {1: "d", 2: "k"}) == (
+    assert condition(bounds, columns) == (
         '"d" IS NOT NULL AND "d" >= \'2026-01-01\' AND "d" < \'2026-02-01\' AND ("k" IN (\'a\'))'
     )
 
@@ -83,7 +83,7 @@ def test_a_row_of_a_partition_of_a_partition_is_within_both() -> None:
     ],
 )
 def test_what_a_bound_does_not_tell_is_said(levels: list[tuple[int, str, str]], kind: ValueType) -> None:
-    assert not can_tell(parse_bounds(levels), {3: kind})
+    assert not can_tell(parse_bounds(levels), {3: ("c", kind)})
 
 
 def test_what_is_noted_of_partitions_comes_back(tmp_path: Path) -> None:
