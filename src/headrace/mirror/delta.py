@@ -26,7 +26,7 @@ from headrace.mirror.delta_commits import committing, find_other_commit, read_po
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import merge_of
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
-from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
+from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import REMOVAL, Ending, Position
@@ -84,8 +84,6 @@ class DeltaLake:
             OSError: the folder cannot be written.
         """
         partitions = partitions_of(schema)
-        if not partitions:
-            return write_files(self.folder(table), schema, batches, self.file_bytes)
         complete = declared(schema)
         rows = (
             pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)

@@ -23,7 +23,7 @@ from pyiceberg.table.snapshots import ancestors_of
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import all_fitted
-from headrace.mirror.files import DataFile, write_files
+from headrace.mirror.files import DataFile
 from headrace.mirror.iceberg.commits import (
     commit,
     find_other_commit,
@@ -287,8 +287,6 @@ def write_data(
     folder = file_system(table.io, _data_location(table))
     by = levels(metadata.spec(), metadata.schema())
     names = partition_names(by)
-    if not names:
-        return write_files(folder, columns, rows, file_bytes, options=_WRITTEN)
     return write_partitions(
         name,
         folder,
