@@ -58,6 +58,7 @@ class LakeWriter:
         loader: reads tables anew.
 
     Attributes:
+        loader: the same.
         observer: decides what is to be done with each table.
         tables: each table as the database had it when its changes were last written.
         written: those that the last batch was of.
@@ -70,7 +71,7 @@ class LakeWriter:
         self._ends = ends
         self._report = report
         self._parts = PartReader(ends)
-        self._loader = loader
+        self.loader = loader
         self.observer = TableObserver(ends, waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
@@ -164,7 +165,7 @@ class LakeWriter:
                 # A partition that is emptied by itself is told by the log, its rows are not.
                 if not (is_told and self._read_emptied(table, notes, emptied)):
                     to_load.append(table.name)
-        loaded = dict(self._loader.load(to_load)) if to_load else {}
+        loaded = dict(self.loader.load(to_load)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):
