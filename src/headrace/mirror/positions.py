@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable
 from headrace.mirror.partition_bounds import Ahead, Bounds, Leaves
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
@@ -132,12 +132,11 @@ class PositionsTable:
         Raises:
             HeadraceError: CONFIG, where the location belongs to another slot.
         """
-        known = self._read()
+        known = self._read(self._lake.open(POSITIONS))
         self._noted = json.dumps(known.stream)
         return known
 
-    def _read(self) -> LakePositions:
-        table = self._lake.open(POSITIONS)
+    def _read(self, table: LakeTable | None) -> LakePositions:
         if table is None:
             return LakePositions()
         rows = [row for batch in table.rows() for row in batch.to_pylist()]
@@ -160,8 +159,9 @@ class PositionsTable:
         Raises:
             HeadraceError: CONTINUITY or CONFIG, where another mirror has written others since they were read.
         """
+        existing = self._lake.open(POSITIONS)
         # Another mirror that was thought dead may have gone on: the later one's notes would be lost.
-        if self._noted is not None and json.dumps(self._read().stream) != self._noted:
+        if self._noted is not None and json.dumps(self._read(existing).stream) != self._noted:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"another mirror has written {POSITIONS.name} at {self._lake.location} meanwhile",
@@ -177,7 +177,6 @@ class PositionsTable:
             }
             for table, position in sorted(positions.tables.items())
         ]
-        existing = self._lake.open(POSITIONS)
         files = self._lake.write(POSITIONS, _SCHEMA, [pa.RecordBatch.from_pylist(rows, _SCHEMA)])
         self._lake.commit(POSITIONS, _SCHEMA, files, (0, 0), existing)
         # Without rows there is no place for the offset: the next reading finds none.
