@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from headrace.mirror.delta import DeltaLake
 from headrace.mirror.delta_engine import DeltaEngine
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake
+from headrace.mirror.load_units import load_in_threads
+from headrace.mirror.loading import LakeLoader
 from headrace.mirror.selection import Selection
 from headrace.mirror.waiting import WaitingTables
 from headrace.mirror.writing import LakeWriter
@@ -115,7 +118,10 @@ class MirroredOrders:
         parts = (MirroredTables(tables=("public.orders",)),)
         selection = Selection(MirrorConfig(location=folder, slot=SLOT, publication=SLOT, tables=parts))
         ends = MirrorEndpoints(self.url, SLOT, SLOT, selection, self.lake(folder, kind, engine))
-        return LakeWriter(ends, SilentReporter(), WaitingTables(SilentReporter()))
+        report = SilentReporter()
+        waiting = WaitingTables(report)
+        loader = LakeLoader(ends, report, waiting, threading.Event(), load_in_threads)
+        return LakeWriter(ends, report, waiting, loader)
 
     def lake(self, folder: str, kind: Format = "delta", engine: DeltaEngine | None = None) -> Lake:
         """The lake in a folder."""

@@ -11,7 +11,6 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import reaching
 from headrace.mirror.net_changes import Key
 from headrace.mirror.run import open_mirror
 from headrace.mirror.verify import TableComparison
@@ -32,11 +31,10 @@ def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: boo
     deployment = load_deployment(context.config, context.environ)
     comparer = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.comparer()
     found = []
-    with reaching(comparer.lake):
-        for comparison in comparer.compare([_table(text) for text in tables], repair=repair):
-            found.append(comparison)
-            if not context.as_json:
-                _print(comparison, repair=repair)
+    for comparison in comparer.compare([_table(text) for text in tables], repair=repair):
+        found.append(comparison)
+        if not context.as_json:
+            _print(comparison, repair=repair)
     if context.as_json:
         terminal.data([_as_data(comparison) for comparison in found])
     return all(comparison.is_right for comparison in found)

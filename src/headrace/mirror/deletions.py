@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX, replaced
-from headrace.mirror.keys import KeyIndex, equal_keys, whole
-from headrace.mirror.net_changes import Lookup, newest_of_keys
+from headrace.mirror.keys import equal_keys
+from headrace.mirror.net_changes import DELETED, Ending, Lookup, Reduced, newest_of_keys
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
 IS_DELETED, DELETED_AT = "_is_deleted", "_deleted_at"
 _TIME = pa.timestamp("us", tz="UTC")
 FIELDS = (pa.field(IS_DELETED, pa.bool_()), pa.field(DELETED_AT, _TIME))
-MARKS = PREFIX + "marks"
-"""The column that tells a row that only marks another one as deleted from one that is written."""
+# A row that is deleted already keeps its time: only one that lives gets an end.
+ENDING = Ending((IS_DELETED, DELETED_AT), live=(IS_DELETED, False))
+"""What becomes of a row that is deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowDeletions:
-    """What some changes leave of a table whose deleted rows stay.
-
-    Attributes:
-        rows: of each key that was changed one row: the table's columns, `FIELDS`, then `MARKS`. Of a row that
-            was in the lake, and that nothing but its end is known of, only the key and the end.
-        emptied: when the first TRUNCATE deleted all other rows; None: none did.
-    """
-
-    rows: pa.Table
-    emptied: pa.Scalar | None
-
-
-def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeletions:
+def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
     """Reduce `rows`, at least one, to the last state of each key that a commit showed.
 
     A row that was inserted and deleted between two batches stays like any other, but one that no commit
@@ -57,9 +42,9 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
     marks = _marked(
         ended.select(key), pa.repeat(pa.scalar(value=True), len(ended)), ended.column(VALID_TO), marks=True
     )
-    return RowDeletions(
+    return Reduced(
         pa.concat_tables([shown, marks], promote_options="default"),
-        None if found.emptied is None else found.emptied[0],
+        None if found.emptied is None else end_at(found.emptied[0]),
     )
 
 
@@ -68,25 +53,9 @@ def _marked(
 ) -> pa.Table:
     for field, values in zip(FIELDS, (is_deleted, time), strict=True):
         rows = rows.append_column(field, values.cast(field.type))
-    return rows.append_column(MARKS, pa.repeat(pa.scalar(marks), len(rows)))
+    return rows.append_column(DELETED, pa.repeat(pa.scalar(marks), len(rows)))
 
 
-def deleted(batch: pa.RecordBatch, time: pa.Scalar | pa.Array) -> pa.RecordBatch:
-    """Return rows with those that lived deleted; `time` is one for all, or one for each."""
-    values = {
-        DELETED_AT: pc.if_else(batch.column(IS_DELETED), batch.column(DELETED_AT), time),
-        IS_DELETED: pa.repeat(pa.scalar(value=True), len(batch)),
-    }
-    return replaced(batch, values)
-
-
-def emptied_rows(
-    old: Iterable[pa.RecordBatch], key: Sequence[str], found: RowDeletions
-) -> Iterator[pa.RecordBatch]:
-    """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
-    index = KeyIndex(found.rows, key)
-    marks, times = (whole(found.rows.column(name)) for name in (MARKS, DELETED_AT))
-    for batch in old:
-        at = index.places(batch)
-        stays = marks.take(at).fill_null(True)  # noqa: FBT003 - PyArrow's
-        yield deleted(batch, times.take(at).fill_null(found.emptied)).filter(stays)
+def end_at(time: pa.Scalar) -> dict[str, pa.Scalar]:
+    """Return what a row gets that is deleted at a time."""
+    return {IS_DELETED: pa.scalar(value=True), DELETED_AT: time}

@@ -14,7 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
+from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -22,23 +22,16 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.deletions import MARKS
-from headrace.mirror.delta_commits import (
-    committing,
-    find_other_commit,
-    properties,
-    read_position,
-)
+from headrace.mirror.delta_commits import committing, find_other_commit, read_position
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
-from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
+from headrace.mirror.delta_merge import merge_of
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
-from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
+from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
-from headrace.mirror.net_changes import Position
+from headrace.mirror.net_changes import REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived
-from headrace.mirror.versions import RowVersions
 from headrace.model.names import TableName
 
 
@@ -75,7 +68,7 @@ class DeltaLake:
         parts = map(folder_name, (table.schema, table.name)) if table.schema else (table.name,)
         return "/".join([self.location, *parts])
 
-    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:  # noqa: ARG002
+    def folder(self, table: TableName) -> FileSystem:
         """Return the folder of `table`, for its files; it is made where it is missing."""
         path = self.path(table)
         if is_url(path):
@@ -91,8 +84,6 @@ class DeltaLake:
             OSError: the folder cannot be written.
         """
         partitions = partitions_of(schema)
-        if not partitions:
-            return write_files(self.folder(table, schema), schema, batches, self.file_bytes)
         complete = declared(schema)
         rows = (
             pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)
@@ -100,7 +91,7 @@ class DeltaLake:
         )
         return write_partitions(
             table,
-            self.folder(table, schema),
+            self.folder(table),
             complete,
             rows,
             partition_by=partition_columns(schema),
@@ -113,10 +104,6 @@ class DeltaLake:
         if not DeltaTable.is_deltatable(path):
             return None
         return DeltaLakeTable(table, DeltaTable(path), self._engine)
-
-    def write_own(self, table: TableName, rows: pa.Table) -> None:
-        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-        write_deltalake(self.path(table), rows, mode="overwrite", schema_mode="overwrite")
 
     def commit(
         self,
@@ -145,15 +132,15 @@ class DeltaLake:
         kept = existing if is_kept else None
         if kept is not None:
             kept.allow_types(schema)
-        since = None if existing is None else existing.version
-        with committing(table, position, since, lambda: DeltaTable(self.path(table))):
+        since = -1 if existing is None else existing.version
+        with committing(table, position, since, lambda: DeltaTable(self.path(table))) as properties:
             if kept is not None:
                 kept.delta.create_write_transaction(
                     [*actions],
                     mode,
                     columns,
                     partition_by=partition_by,
-                    commit_properties=properties(position),
+                    commit_properties=properties,
                 )
             else:
                 create_table_with_add_actions(
@@ -162,7 +149,7 @@ class DeltaLake:
                     actions,
                     mode="error" if existing is None else "overwrite",
                     partition_by=partition_by,
-                    commit_properties=properties(position),
+                    commit_properties=properties,
                 )
 
 
@@ -216,26 +203,14 @@ class DeltaLakeTable:
                 TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
             )
 
-    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, or mark them as deleted, in one commit.
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
+        """Write rows and end others by key, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        merge = merge_of_marks if MARKS in rows.column_names else merge_of_rows
-        self._merge(merge(rows, key), position)
-
-    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
-        """End current versions, and add others, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        self._merge(merge_of_versions(found, key), position)
-
-    def _merge(self, merge: Merge, position: Position) -> None:
-        whole = merge.partitioned(partitions_of(self.schema), self.name)
-        self._engine.merge(self.name, self.delta, whole, position)
+        merge = merge_of(rows, key, ending, partitions_of(self.schema), self.name)
+        self._engine.merge(self.name, self.delta, merge, position)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""

@@ -8,18 +8,18 @@ log's clean-up removes old commits.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from headrace.errors import HeadraceError
-from headrace.mirror.lake import files_joined, other_writer
+from headrace.mirror.lake import files_joined, other_writer, reaching_commit
 from headrace.mirror.net_changes import Position
-from headrace.model.failpoints import reach
 from headrace.model.names import TableName
 
 _LSN, _SEQUENCE = "headrace.commit_lsn", "headrace.commit_seq"
@@ -35,11 +35,11 @@ _HARMLESS = frozenset(
 """Commits that leave the rows."""
 
 
-def properties(position: Position) -> CommitProperties:
-    """Return what a commit of the library's says, and that it is not tried twice."""
+def properties(position: Position, text: str) -> CommitProperties:
+    """Return what a commit of the library's says, with its `note`, and that it is not tried twice."""
     lsn, sequence = position
     return CommitProperties(
-        custom_metadata={_OWN: f"{lsn}/{sequence}"},
+        custom_metadata={_OWN: text},
         # The library would put a second try behind another writer's commit, whose rows may be newer.
         max_commit_retries=0,
         app_transactions=[
@@ -51,7 +51,7 @@ def properties(position: Position) -> CommitProperties:
 
 
 def note(position: Position) -> str:
-    """Return what a session's commit says in its `userMetadata`; no other commit says the same."""
+    """Return what a commit says of itself, a session's in its `userMetadata`; no other says the same."""
     lsn, sequence = position
     return f"headrace {lsn}/{sequence} {uuid.uuid4().hex}"
 
@@ -81,14 +81,24 @@ def keep_position(delta: DeltaTable, position: Position) -> None:
         "append",
         delta.schema(),
         partition_by=delta.metadata().partition_columns,
-        commit_properties=properties(position),
+        commit_properties=properties(position, note(position)),
     )
 
 
 def find_noted(delta: DeltaTable, text: str, since: int) -> int | None:
     """Return the version behind `since` whose commit has this note; None where there is none."""
-    commits = delta.history(delta.version() - since) if delta.version() > since else ()
-    return next((int(commit["version"]) for commit in commits if commit.get(_USER_METADATA) == text), None)
+    noted = (
+        int(commit["version"])
+        for commit in _commits(delta, since)
+        if text in {commit.get(_OWN), commit.get(_USER_METADATA)}
+    )
+    return next(noted, None)
+
+
+def _commits(delta: DeltaTable, since: int) -> list[dict[str, Any]]:
+    """Return the commits behind the version `since`, the last one first."""
+    commits = delta.history(delta.version() - since) if delta.version() > since else []
+    return [commit for commit in commits if commit["version"] > since]
 
 
 def find_other_commit(delta: DeltaTable, since: int) -> str | None:
@@ -103,24 +113,23 @@ def find_other_commit(delta: DeltaTable, since: int) -> str | None:
 
 def _changing(delta: DeltaTable, since: int) -> list[dict[str, Any]]:
     """Return the commits behind the version `since` that may have changed rows, the last one first."""
-    commits = delta.history(delta.version() - since) if delta.version() > since else []
     return [
         commit
-        for commit in commits
-        if commit["version"] > since and (_is_own(commit) or commit.get("operation") not in _HARMLESS)
+        for commit in _commits(delta, since)
+        if _is_own(commit) or commit.get("operation") not in _HARMLESS
     ]
 
 
-def refused(table: TableName, after: DeltaTable, since: int | None, error: Exception) -> HeadraceError:
+def refused(table: TableName, after: DeltaTable, since: int, error: Exception) -> HeadraceError:
     """Return the error of a commit that others preceded.
 
     Args:
         table: the database's table.
         after: the lake's, as it is now.
-        since: the version that the commit was to follow; None: the table was not there.
+        since: the version that the commit was to follow; -1: the table was not there.
         error: what the commit ended with.
     """
-    is_harmless = since is not None and after.version() > since and not _changing(after, since)
+    is_harmless = after.version() > since and not _changing(after, since)
     return files_joined(table, error) if is_harmless else other_writer(table, error)
 
 
@@ -128,35 +137,25 @@ def _is_own(commit: Mapping[str, Any]) -> bool:
     return _OWN in commit or _NOTE.fullmatch(str(commit.get(_USER_METADATA))) is not None
 
 
-class committing:  # noqa: N801 - a context manager
-    """Turn the library's errors of a commit into Headrace's.
+@contextlib.contextmanager
+def committing(
+    table: TableName, position: Position, since: int, reopen: Callable[[], DeltaTable]
+) -> Iterator[CommitProperties]:
+    """Turn the library's errors of a commit into Headrace's; yield what the commit is to say.
 
     Args:
         table: the database's table.
-        position: what the commit says.
-        since: the version that the commit is to follow; None: there is no table yet.
+        position: the last change that it has then.
+        since: the version that the commit is to follow; -1: there is no table yet.
         reopen: opens the lake's table as it is now.
     """
-
-    def __init__(
-        self, table: TableName, position: Position, since: int | None, reopen: Callable[[], DeltaTable]
-    ) -> None:
-        self._table = table
-        self._position = position
-        self._since = since
-        self._reopen = reopen
-
-    def __enter__(self) -> None:
-        reach("mirror_commit")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        """Let a commit pass that was made, and whose answer was lost: it was tried twice then."""
-        is_made = error is None
-        if isinstance(error, CommitFailedError):
-            after = self._reopen()
-            is_made = read_position(after) == self._position
-            if not is_made:
-                raise refused(self._table, after, self._since, error) from error
-        if is_made:
-            reach("mirror_committed")
-        return is_made
+    text = note(position)
+    reaching_commit(table, "mirror_commit")
+    try:
+        yield properties(position, text)
+    except CommitFailedError as error:
+        after = reopen()
+        # One that was made, and whose answer was lost, was tried twice.
+        if find_noted(after, text, since) is None:
+            raise refused(table, after, since, error) from error
+    reaching_commit(table, "mirror_committed")

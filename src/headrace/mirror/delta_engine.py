@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
-from headrace.mirror.delta_commits import committing, properties
+from headrace.mirror.delta_commits import committing
 from headrace.mirror.delta_merge import Merge
 from headrace.mirror.delta_partitions import pruning
 from headrace.mirror.lake import other_writer
@@ -46,7 +46,7 @@ class LocalEngine:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        with committing(name, position, delta.version(), lambda: DeltaTable(delta.table_uri)):
+        with committing(name, position, delta.version(), lambda: DeltaTable(delta.table_uri)) as properties:
             steps = delta.merge(
                 merge.rows,
                 " AND ".join([merge.is_same, *pruning(merge.rows, merge.partitions, merge.key)]),
@@ -55,7 +55,7 @@ class LocalEngine:
                 # A merge that is streamed reads every file; one that is not leaves files out by statistics.
                 streamed_exec=not _prunes(merge),
                 writer_properties=_without_days(delta),
-                commit_properties=properties(position),
+                commit_properties=properties,
             )
             if merge.is_deleted is not None:
                 steps = steps.when_matched_delete(merge.is_deleted)

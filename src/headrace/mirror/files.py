@@ -106,21 +106,6 @@ def flush(folder: str) -> None:
         os.close(descriptor)
 
 
-def read_files(folder: FileSystem, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of files."""
-    for file in files:
-        own = [name for name in schema.names if name not in file.partition]
-        with folder.open_input_file(file.name) as source, pq.ParquetFile(source) as parquet:
-            for batch in parquet.iter_batches(columns=own):
-                columns = [
-                    pa.repeat(pa.scalar(file.partition[field.name], pa.string()).cast(field.type), len(batch))
-                    if field.name in file.partition
-                    else batch.column(field.name).cast(field.type)
-                    for field in schema
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 @contextlib.contextmanager
 def _telling_why() -> Iterator[None]:
     """Raise the error that kept a file from being written; PyArrow hides it behind that of closing it."""

@@ -8,28 +8,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
 from headrace.mirror.keys import KeyIndex
-from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.net_changes import REMOVAL, Ending, Key, Position
 from headrace.mirror.python_values import arrow_values, python_rows
+from headrace.model.failpoints import reach
 from headrace.model.names import TableName
-
-if TYPE_CHECKING:
-    from headrace.mirror.versions import RowVersions
 
 POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
-
-RowCondition = Callable[[pa.RecordBatch], pa.Array]
-"""Tells of each row of a batch whether it is meant."""
 
 
 class LakeTable(Protocol):
@@ -62,22 +56,14 @@ class LakeTable(Protocol):
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the version `since`; None: nothing."""
 
-    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, or mark them as deleted.
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
+        """Write rows and end others by key.
 
         Args:
-            rows: at most one of each key: the table's columns, then the column `DELETED`, whether it is
-                deleted; or `MARKS`, whether the row only marks: then a row of that key that is not deleted
-                gets its `_is_deleted` and `_deleted_at`.
+            rows: the table's columns, then `DELETED`. Where new rows replace others, at most one of each key.
             key: the key's columns.
             position: of the last change.
-        """
-
-    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
-        """End current versions, and add others.
-
-        One that would end at the position where it began is removed: its transaction, of which another part
-        was written before, showed it to nobody.
+            ending: what becomes of rows that end.
         """
 
     def count_files(self, smaller_than: int) -> int:
@@ -113,14 +99,6 @@ class Lake(Protocol):
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
-
-    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
-        """Return the folder of the data files of `table`, which may not be there yet.
-
-        Args:
-            table: the table.
-            schema: its columns.
-        """
 
     def open(self, table: TableName) -> LakeTable | None:
         """Open a table; None where there is none."""
@@ -165,9 +143,6 @@ class Lake(Protocol):
             HeadraceError: CONTINUITY where another mirror has written it since.
         """
 
-    def write_own(self, table: TableName, rows: pa.Table) -> None:
-        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-
 
 def known_position(table: LakeTable) -> Position:
     """Return the last change that a table has.
@@ -189,18 +164,18 @@ def look(
     key: Sequence[str],
     keys: Sequence[Key],
     columns: Sequence[str],
-    condition: RowCondition | None = None,
+    ending: Ending = REMOVAL,
 ) -> dict[Key, dict[str, Any]]:
-    """Return the values of `columns` in a table's rows with these keys that meet `condition`, by key."""
+    """Return the values of `columns` in a table's rows with these keys that have not ended, by key."""
     kinds = [table.schema.field(name).type for name in key]
     values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
     index = KeyIndex(pa.table(values, names=[*key]), key)
     wanted = [*key, *(name for name in columns if name not in key)]
     found: dict[Key, dict[str, Any]] = {}
-    # A condition may read any column of a row; without one only those that are wanted are read.
-    for batch in table.rows_near(index, None if condition else wanted):
+    read = wanted if ending.live is None else [*wanted, ending.live[0]]
+    for batch in table.rows_near(index, read):
         rows = batch.filter(pa.array(index.find(batch) >= 0))
-        rows = rows if condition is None else rows.filter(condition(rows))
+        rows = rows.filter(ending.is_live(rows))
         for row in python_rows(rows.select(wanted)):
             found[tuple(row[name] for name in key)] = row
     return found
@@ -243,6 +218,12 @@ def other_writer(table: TableName, error: Exception | str) -> HeadraceError:
         f"another program has written the lake's table {table} meanwhile: {error}",
         "Let one mirror alone write a location; then start it again.",
     )
+
+
+def reaching_commit(table: TableName, name: Literal["mirror_commit", "mirror_committed"]) -> None:
+    """Reach a commit's failpoint, where it is one of the database's tables."""
+    if table != POSITIONS:
+        reach(name)
 
 
 def files_joined(table: TableName, error: Exception | str) -> HeadraceError:

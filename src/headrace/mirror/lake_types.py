@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -22,20 +22,8 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _INSTANT = pa.timestamp("us", tz="UTC")
 _EXAMPLES = 3
 _NAMES_OF_OBJECTS = frozenset(
-    {
-        "aclitem",
-        "regclass",
-        "regcollation",
-        "regconfig",
-        "regdictionary",
-        "regnamespace",
-        "regoper",
-        "regoperator",
-        "regproc",
-        "regprocedure",
-        "regrole",
-        "regtype",
-    }
+    "aclitem regclass regcollation regconfig regdictionary regnamespace regoper regoperator regproc "
+    "regprocedure regrole regtype".split()
 )
 """Types whose values are shown by the name of a catalog object, which RENAME changes in no row and no log."""
 
@@ -70,49 +58,35 @@ def _is_in_lakes(arrow: pa.DataType) -> bool:
     return not (pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))
 
 
-@dataclass(frozen=True, slots=True)
-class LakeTypes:
-    """The columns whose type in the lake is another one than that in which they are read.
+def in_types(
+    kinds: Mapping[str, ValueType],
+    rows: _Rows,
+    table: TableName,
+    key: Sequence[str],
+    tell: Callable[[str], object],
+) -> _Rows:
+    """Return rows in the lake's types; a value that does not fit, or is infinite, is NULL.
 
-    Attributes:
-        kinds: the type in the lake of each of them.
+    Args:
+        kinds: the type in the lake of each column that has another one than that in which it is read.
+        rows: as they were read.
+        table: the table, for messages.
+        key: the columns that name a row in messages.
+        tell: is told which values are NULL in the lake.
     """
-
-    kinds: Mapping[str, ValueType] = field(default_factory=dict)
-
-    def apply(
-        self,
-        rows: _Rows,
-        table: TableName,
-        key: Sequence[str] = (),
-        tell: Callable[[str], object] = lambda _: None,
-    ) -> _Rows:
-        """Return rows in the lake's types; a value that does not fit, or is infinite, is NULL.
-
-        Args:
-            rows: as they were read.
-            table: the table, for messages.
-            key: the columns that name a row in messages.
-            tell: is told which values are NULL in the lake.
-        """
-        for name, kind in self.kinds.items():
-            at = rows.schema.get_field_index(name)
-            if at < 0:
-                continue
-            column = rows.column(at)
-            if not pa.types.is_string(column.type):  # a timestamp that is to be an instant
-                values = column.cast(kind.arrow)
-            else:
-                values, unfit = _converted(kind, column, f"{table}.{name}")
-                if len(unfit):
-                    tell(f"{describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
-            rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
-        return rows
-
-    def value(self, column: str, text: pa.Array) -> pa.Array | None:
-        """Return values of a column from texts; None: the column is read in its type."""
-        kind = self.kinds.get(column)
-        return None if kind is None else _converted(kind, text, column)[0].cast(kind.arrow)
+    for name, kind in kinds.items():
+        at = rows.schema.get_field_index(name)
+        if at < 0:
+            continue
+        column = rows.column(at)
+        if not pa.types.is_string(column.type):  # a timestamp that is to be an instant
+            values = column.cast(kind.arrow)
+        else:
+            values, unfit = _converted(kind, column, f"{table}.{name}")
+            if len(unfit):
+                tell(f"{_describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
+        rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
+    return rows
 
 
 def _converted(
@@ -138,7 +112,7 @@ def _infinite(values: pa.Array) -> np.typing.NDArray[np.bool_]:
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - PyArrow's
 
 
-def describe_unfit(
+def _describe_unfit(
     rows: pa.RecordBatch | pa.Table,
     table: TableName,
     column: str,
@@ -169,15 +143,10 @@ def explain_unfit(
         unfit = convert_fitting(kind, texts.column(name), f"{table}.{name}").unfit
         # The first column is enough: its remedy names it, and the next try finds the next one.
         if len(unfit):
-            return unfit_error(describe_unfit(texts, table, name, key, unfit), name, kind)
+            return HeadraceError(
+                Kind.VALUE,
+                f"{_describe_unfit(texts, table, name, key, unfit)}, {kind.name}",
+                f'Correct it; or write on_value = {{ {name} = "null" }}, or types = {{ {name} = "text" }}, '
+                "into its [[mirror.tables]].",
+            )
     return None
-
-
-def unfit_error(described: str, column: str, kind: ValueType) -> HeadraceError:
-    """Return the error of values that a column's type does not hold."""
-    return HeadraceError(
-        Kind.VALUE,
-        f"{described}, {kind.name}",
-        f'Correct it; or write on_value = {{ {column} = "null" }}, or types = {{ {column} = "text" }}, into '
-        "its [[mirror.tables]].",
-    )

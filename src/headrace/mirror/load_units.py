@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -13,12 +13,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import Lake
-from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.copying import RowSession
-from headrace.snapshot.reading import RowSelection, read_part
+from headrace.snapshot.reading import read_part
 
 CONNECTIONS = 2
 """So many units are read at once."""
@@ -101,19 +100,7 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
 
 def _explain(session: RowSession, unit: LoadUnit) -> HeadraceError | None:
     """Return the error of the first rows with a value that does not fit, by their key; None: all fit."""
-    table = unit.table
-    texts = {name: kind.as_text for name, kind in table.row_type.columns.items()}
-    as_texts = RowSelection(
-        replace(table.row_type, columns=texts), table.columns, table.selection().conditions
-    )
-    schema = pa.schema([(name, pa.string()) for name in table.columns])
-    kinds = {name: table.row_type.columns[name] for name in table.columns}
-    batches = (
-        batch
-        for range_ in unit.ranges
-        for batch in read_part(session, as_texts, range_, schema, _BATCH_BYTES)
-    )
-    explained = (explain_unfit(batch, kinds, table.name, table.key) for batch in batches)
+    explained = map(unit.table.explain_unfit, read_rows(session, unit.table.in_texts, unit.ranges))
     return next((error for error in explained if error is not None), None)
 
 
@@ -125,14 +112,12 @@ def load_in_threads(
 ) -> Iterator[LoadedUnit]:
     """Load units with several connections; yield each when it is done."""
     with ThreadPoolExecutor(connections, "headrace load") as threads:
-        running = [threads.submit(load, lake, unit) for unit in units]
         try:
-            for done in as_completed(running):
+            for done in as_completed([threads.submit(load, lake, unit) for unit in units]):
                 yield done.result()
         finally:
             # Whoever breaks off need not wait for units that nobody has begun.
-            for waiting in running:
-                waiting.cancel()
+            threads.shutdown(cancel_futures=True)
 
 
 def read_rows(

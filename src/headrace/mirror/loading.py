@@ -14,11 +14,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.files import DataFile, read_files
+from headrace.mirror.files import DataFile
 from headrace.mirror.load_units import (
     LoadUnit,
     UnitLoader,
-    load_in_threads,
+    read_rows,
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
@@ -27,6 +27,7 @@ from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 from headrace.snapshot.exporting import positioned_snapshot
@@ -49,32 +50,23 @@ class _Source:
     moment: LoadMoment
 
 
+@dataclass(frozen=True, slots=True)
 class LakeLoader:
     """Loads the lake's tables from the database's.
 
-    Args:
+    Attributes:
         ends: where tables are read and written.
         report: is told what is loaded.
         waiting: where a table waits that cannot be loaded.
-        load_units: reads units of a table; this process does by default.
-
-    Attributes:
         stopping: ends a load between two tables, or two units of one, with `LoadStoppedError`.
+        load_units: reads units of a table.
     """
 
-    def __init__(
-        self,
-        ends: MirrorEndpoints,
-        report: Reporter,
-        waiting: WaitingTables,
-        *,
-        load_units: UnitLoader = load_in_threads,
-    ) -> None:
-        self._waiting = waiting
-        self.stopping = threading.Event()
-        self._ends = ends
-        self._report = report
-        self._load_units = load_units
+    ends: MirrorEndpoints
+    report: Reporter
+    waiting: WaitingTables
+    stopping: threading.Event
+    load_units: UnitLoader
 
     def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
@@ -88,28 +80,28 @@ class LakeLoader:
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
-        with ReadSession(self._ends.url) as session:
+        with ReadSession(self.ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
         with contextlib.ExitStack() as held:
             try:
-                taken = positioned_snapshot(self._ends.url, self._ends.slot, SNAPSHOT_SECONDS)
+                taken = positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS)
                 # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
                 start, snapshot = held.enter_context(taken)
             except HeadraceError as error:
                 if error.kind is not Kind.SLOT_WAIT:
                     raise
-                with ReadSession(self._ends.url) as session:
-                    for table in self._ends.selection.read(session, names).values():
-                        self._waiting.add(error, table)
+                with ReadSession(self.ends.url) as session:
+                    for table in self.ends.selection.read(session, names).values():
+                        self.waiting.add(error, table)
                 return
-            with ReadSession(self._ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
-                tables = self._ends.selection.read(session, names)
+            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+                tables = self.ends.selection.read(session, names)
             source = _Source(snapshot, LoadMoment(start, now))
             for name, table in sorted(tables.items()):
                 self._check_stopping()
-                self._report.info(f"loading {name}")
+                self.report.info(f"loading {name}")
                 is_loaded = False
-                with self._waiting.alone(table):
+                with self.waiting.alone(table):
                     self._load(table, self._plan(table, source), source)
                     is_loaded = True
                 if is_loaded:
@@ -120,15 +112,15 @@ class LakeLoader:
             raise LoadStoppedError
 
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
-        target = _BYTES_OF_TABLE_PER_FILE * self._ends.lake.file_bytes
-        with ReadSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+        target = _BYTES_OF_TABLE_PER_FILE * self.ends.lake.file_bytes
+        with ReadSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
             with reading_rows(table.name):
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
             return planned[table.name]
 
     def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
-        name, mode, lake = table.name, table.rules, self._ends.lake
+        name, mode, lake = table.name, table.rules, self.ends.lake
         schema = table.lake_schema
         existing = lake.open(name)
         kept = None if existing is None else _plan_kept(existing.schema, schema, keeps=mode.keeps)
@@ -138,13 +130,19 @@ class LakeLoader:
             old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
             # Nothing tells which of the old rows the new keys would be where the key is another.
             key = table.key if kept.has_same_key else ()
-            keys = pa.schema([field for field in schema if field.name in key])
-            loaded = read_files(lake.folder(name, schema), files, keys)
-            stays = mode.kept(old, source.moment, key, loaded)
+            stays = mode.kept(old, source.moment, key, self._read_keys(table, parts, source))
             files = [*files, *lake.write(name, schema, all_fitted(stays, schema))]
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
         lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
+
+    def _read_keys(
+        self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of the rows that are loaded."""
+        ranges = [range_ for part in parts for range_ in part.ranges]
+        with RowSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+            yield from read_rows(session, replace(table, columns=table.key), ranges)
 
     def _read(
         self, table: MirroredTable, parts: Sequence[PlannedPart], schema: pa.Schema, source: _Source
@@ -152,14 +150,14 @@ class LakeLoader:
         """Write the rows of all ranges to files."""
         plain = replace(table, catalog=Fingerprint({}), leaves={})
         units = (
-            LoadUnit(self._ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
+            LoadUnit(self.ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
         )
         files: list[DataFile] = []
-        for loaded in self._load_units(self._ends.lake, units):
+        for loaded in self.load_units(self.ends.lake, units):
             self._check_stopping()
             files += loaded.files
             for text in loaded.told:
-                self._report.warning(text)
+                self.report.warning(text)
             reach("mirror_unit")
         return files
 

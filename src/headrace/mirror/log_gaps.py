@@ -71,7 +71,7 @@ def find_gap(table: MirroredTable, changes: Changes, noted: TablePosition) -> st
         changes: those that the lake does not have.
         noted: what is noted of it.
     """
-    if table.where is not None and any(_lacks_inserted(part, table.columns) for part in changes):
+    if table.part.where is not None and any(_lacks_inserted(part, table.columns) for part in changes):
         # The log has such rows as inserted; what their update did not touch is not in it, nor in the lake.
         return f"rows came to satisfy `where` of {table.name} without a large value"
     if any(_is_emptied_behind(part, noted) for part in changes):

@@ -52,11 +52,6 @@ class Masks:
                 rows = rows.set_column(at, rows.schema.field(at), self._masked(kind, rows.column(at)))
         return rows
 
-    def value(self, column: str, value: pa.Scalar) -> pa.Scalar:
-        """Return the mask of one value."""
-        kind = self.kinds.get(column)
-        return value if kind is None else self._masked(kind, pa.array([value.as_py()], value.type))[0]
-
     def _masked(self, kind: Mask, values: pa.Array | pa.ChunkedArray) -> pa.Array:
         match kind:
             case "null":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from headrace.config.keys import MirroredTablesKeys, MirrorKeys, SourceKeys
 from headrace.config.load import deployment_of, load_deployment
-from headrace.mirror.lake import reaching
 from headrace.mirror.run import open_mirror
 from headrace.mirror.verify import TableComparison
 from headrace.model.table_pattern import one_table
@@ -128,9 +127,8 @@ class Mirror:
             HeadraceError: SLOT_IN_USE, to repair while it runs; BINDING, no such table is mirrored.
             ValueError: a table's name cannot be read.
         """
-        comparer = self._tables.mirrored.comparer()
-        with reaching(comparer.lake):
-            yield from comparer.compare([one_table(name) for name in tables], repair=repair)
+        names = [one_table(name) for name in tables]
+        yield from self._tables.mirrored.comparer().compare(names, repair=repair)
 
     @contextlib.contextmanager
     def _session(self, spark: SparkSession | None) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
+from headrace.mirror.loading import LakeLoader
 from headrace.mirror.noting import LakeNotes
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
@@ -93,8 +94,8 @@ class MirroredLake:
         self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
         self.notes = LakeNotes(self._ends, self._waiting, self._budget)
         self._log = SourceLog(self._ends)
-        self._writer = LakeWriter(self._ends, self._report, self._waiting, load_units=load_units)
-        self._writer.loader.stopping = self._stopping
+        self._loader = LakeLoader(self._ends, self._report, self._waiting, self._stopping, load_units)
+        self._writer = LakeWriter(self._ends, self._report, self._waiting, self._loader)
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
     def use(self, session: SparkSession) -> None:
@@ -108,7 +109,7 @@ class MirroredLake:
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
-        return LakeComparer(self._ends, self.notes.table, self._writer.loader)
+        return LakeComparer(self._ends, self.notes.table, self._loader, self._writer.observer)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.
@@ -143,9 +144,9 @@ class MirroredLake:
 
     def _prepare_slot(self, tables: Mapping[TableName, MirroredTable]) -> None:
         requirements = {
-            name: PublicationRequirements(selection=PublicationFilter(rows=table.where))
+            name: PublicationRequirements(selection=PublicationFilter(rows=table.part.where))
             for name, table in tables.items()
-            if table.where is not None
+            if table.part.where is not None
         }
         prepare_slot(
             self.url,
@@ -247,7 +248,7 @@ class MirroredLake:
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
         with keep_slot(self.url, self.config.slot, self._report):
-            for name, loaded in self._writer.loader.load(missing):
+            for name, loaded in self._loader.load(missing):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded
                 self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)
@@ -302,7 +303,7 @@ class MirroredLake:
     @property
     def conditions(self) -> dict[TableName, str]:
         """The SQL that says which rows of some followed tables are mirrored."""
-        return {name: table.where for name, table in self._writer.tables.items() if table.where}
+        return {name: table.part.where for name, table in self._writer.tables.items() if table.part.where}
 
     def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
         """Show what is done with each table."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.capture.rows import METADATA, SnapshotPlace
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror import versions
+from headrace.mirror import deletions, versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
-from headrace.mirror.keys import KeyIndex, whole
+from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable, look
-from headrace.mirror.net_changes import DELETED, Position, net_changes
+from headrace.mirror.net_changes import REMOVAL, Ending, Lookup, Position, Reduced, net_changes
 from headrace.model.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -103,32 +103,58 @@ class Mode(ABC):
         """
 
 
-class CurrentMode(Mode):
+class KeyedMode(Mode):
+    """Rows that are found by their key.
+
+    Attributes:
+        ending: what becomes of a row that is deleted, or replaced.
+    """
+
+    ending: Ending
+
+    def present(self, batch: pa.RecordBatch) -> pa.Array:
+        """Tell which rows have not ended."""
+        return self.ending.is_live(batch)
+
+    @abstractmethod
+    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+        """Reduce changes to what they leave.
+
+        Args:
+            rows: the changes, at least one.
+            key: the key's columns.
+            look: finds values that the log left out because they did not change.
+        """
+
+    def apply(
+        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
+    ) -> None:
+        """Merge what the changes leave; where the table was emptied, write it anew."""
+        # What an update left out is in the lake's row, or in an earlier change of this batch.
+        found = self.reduced(rows, key, lambda keys, columns: look(table, key, keys, columns, self.ending))
+        if found.emptied is None:
+            # In one merge: what ends and what begins must not be seen one without the other.
+            table.merge(found.rows, key, position, self.ending)
+        else:
+            # A TRUNCATE ends every row, so that each file is written again anyway.
+            old = found.remaining(table.rows(), key, self.ending)
+            replace_rows(lake, table, found.written.to_batches(), position, old)
+
+
+class CurrentMode(KeyedMode):
     """The rows as they are."""
 
     fields: tuple[pa.Field, ...] = ()
     keeps = False
+    ending = REMOVAL
 
     def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
         """Return the rows."""
         return batch
 
-    def present(self, batch: pa.RecordBatch) -> pa.Array:
-        """Tell that the database has every row."""
-        return pa.repeat(pa.scalar(value=True), len(batch))
-
-    def apply(
-        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
-        """Reduce the changes to the newest of each key, and merge them."""
-        # What an update left out is in the lake's row, or in an earlier change of this batch.
-        net = net_changes(rows, key, lambda keys, columns: look(table, key, keys, columns))
-        if net.emptied:
-            kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
-            batches = kept.drop_columns([DELETED]).to_batches()
-            replace_rows(lake, table, batches, position)
-        else:
-            table.merge(net.rows, key, position)
+    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+        """Reduce the changes to the newest of each key."""
+        return net_changes(rows, key, look)
 
 
 class ContentMode(CurrentMode):
@@ -157,11 +183,44 @@ class ContentMode(CurrentMode):
                 ) from error
 
 
-class HistoryMode(Mode):
+class SoftDeleteMode(CurrentMode):
+    """The rows as they are, and those that were deleted as they last were."""
+
+    fields = deletions.FIELDS
+    ending = deletions.ENDING
+
+    def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
+        """Return the rows, which live."""
+        return with_fields(batch, self.fields, {deletions.IS_DELETED: False})
+
+    def kept(
+        self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the lake's rows whose key was not loaded, deleted by now; none where the key is another.
+
+        Keys are compared by hashes of 64 bits, which are exact for one integer.
+        """
+        if not key:
+            return
+        # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
+        live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
+        time = pa.scalar(moment.time, deletions.FIELDS[1].type)
+        for batch in old:
+            wanted = hashes(batch, key)
+            is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
+            yield deletions.ENDING.ended(batch.filter(pa.array(~is_live)), deletions.end_at(time))
+
+    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+        """Reduce the changes to the last state of each key that a commit showed."""
+        return deletions.row_deletions(rows, key, look)
+
+
+class HistoryMode(KeyedMode):
     """Every version of each row: from when to when it was in the database."""
 
     fields = versions.FIELDS
     keeps = True
+    ending = versions.ENDING
 
     def loaded(self, batch: _Batch, moment: LoadMoment) -> _Batch:
         """Return the rows as versions that begin now."""
@@ -170,28 +229,13 @@ class HistoryMode(Mode):
         return with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
 
     def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Iterator[pa.RecordBatch]:
-        """Yield all versions, ended by now."""
-        for batch in old:
-            time = pa.scalar(moment.time, versions.FIELDS[0].type)
-            yield versions.closed(batch, time, moment.start - 1)
+        """Return all versions, ended by now."""
+        end = versions.end_of(pa.scalar(moment.time, versions.FIELDS[0].type), moment.start - 1)
+        return (self.ending.ended(batch, end) for batch in old)
 
-    def present(self, batch: pa.RecordBatch) -> pa.Array:
-        """Tell which versions are current."""
-        return batch.column(versions.IS_CURRENT)
-
-    def apply(
-        self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
+    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
         """End the versions that were current, and begin new ones."""
-        found = versions.row_versions(
-            rows, key, lambda keys, columns: look(table, key, keys, columns, self.present)
-        )
-        if found.emptied is None:
-            table.add_versions(found, key, position)
-            return
-        # A TRUNCATE ends every version, so that each file is written again anyway.
-        old = _ended(table.rows(), key, found.closings, found.emptied)
-        replace_rows(lake, table, found.rows.to_batches(), position, old)
+        return versions.row_versions(rows, key, look).reduced
 
 
 class ChangesMode(Mode):
@@ -255,7 +299,13 @@ class ChangesMode(Mode):
 
 
 MODES: Mapping[str, Mode] = MappingProxyType(
-    {"current": CurrentMode(), "content": ContentMode(), "history": HistoryMode(), "changes": ChangesMode()}
+    {
+        "current": CurrentMode(),
+        "content": ContentMode(),
+        "soft_delete": SoftDeleteMode(),
+        "history": HistoryMode(),
+        "changes": ChangesMode(),
+    }
 )
 
 
@@ -270,22 +320,6 @@ def with_fields(rows: _Batch, fields: Sequence[pa.Field], values: Mapping[str, A
         value = pa.scalar(values.get(field.name), field.type)
         rows = rows.append_column(field, pa.repeat(value, len(rows)))
     return rows
-
-
-def _ended(
-    old: Iterable[pa.RecordBatch],
-    key: Sequence[str],
-    closings: pa.Table,
-    emptied: tuple[pa.Scalar, int],
-) -> Iterator[pa.RecordBatch]:
-    """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
-    index = KeyIndex(closings, key)
-    times, lsns = (whole(closings.column(name)) for name in (versions.VALID_TO, versions.TO_LSN))
-    for batch in old:
-        at = index.places(batch)
-        yield versions.closed(
-            batch, times.take(at).fill_null(emptied[0]), lsns.take(at).fill_null(emptied[1])
-        )
 
 
 def replace_rows(

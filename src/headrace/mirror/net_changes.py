@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX
-from headrace.mirror.keys import equal_keys, keys_of
+from headrace.mirror.columns import PREFIX, replaced
+from headrace.mirror.keys import KeyIndex, equal_keys, keys_of, whole
 from headrace.mirror.python_values import arrow_values, python_values
 
 Position = tuple[int, int]
 """The commit record's address (bytes) and the change's number in its transaction."""
 
 DELETED = PREFIX + "deleted"
+"""The column that tells a row that ends the one of its key from a row that is written."""
 _TYPE, _LSN, _SEQUENCE, _UNCHANGED = (
     PREFIX + name for name in ("change_type", "commit_lsn", "commit_seq", "unchanged")
 )
@@ -28,19 +29,88 @@ Lookup = Callable[[Sequence[Key], Sequence[str]], dict[Key, dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class NetChanges:
-    """What some changes leave.
+class Ending:
+    """What becomes of a row of the lake that a row with `DELETED` ends.
 
     Attributes:
-        rows: of each key that was changed one row: the table's columns, then whether it is deleted.
-        emptied: whether the table was truncated: no other row is left.
+        columns: those that it gets from the row that ends it; none: it is removed.
+        live: the column that tells which rows can be ended, and what these have there; None: all can be.
+        span: the columns with the positions between which a row is valid; new rows come beside those of the
+            same key then, and a row that ends where it began, which no commit showed, is removed. None: a
+            new row replaces the one of its key.
+    """
+
+    columns: tuple[str, ...] = ()
+    live: tuple[str, bool] | None = None
+    span: tuple[str, str] | None = None
+
+    def is_live(self, rows: pa.RecordBatch) -> pa.Array:
+        """Tell which rows can be ended."""
+        if self.live is None:
+            return pa.repeat(pa.scalar(value=True), len(rows))
+        column, value = self.live
+        return rows.column(column) if value else pc.invert(rows.column(column))
+
+    def ended(self, rows: pa.RecordBatch, values: Mapping[str, pa.Array | pa.Scalar]) -> pa.RecordBatch:
+        """Return what becomes of rows if those that live end.
+
+        Args:
+            rows: the lake's.
+            values: of `columns`, each one for all rows, or one for each.
+        """
+        is_live = self.is_live(rows)
+        found = {
+            name: pc.if_else(is_live, value.cast(rows.schema.field(name).type), rows.column(name))
+            for name, value in values.items()
+        }
+        ended = replaced(rows, found)
+        if self.span is None:
+            return ended
+        return ended.filter(pc.not_equal(*(ended.column(name) for name in self.span)))
+
+
+REMOVAL = Ending()
+"""Rows that end are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What some changes leave of a table.
+
+    Attributes:
+        rows: the table's columns, then `DELETED`. Of a row that ends another, only what that one gets.
+        emptied: what a row gets, by column, that a TRUNCATE has ended alone; None: there was no TRUNCATE.
     """
 
     rows: pa.Table
-    emptied: bool
+    emptied: Mapping[str, pa.Scalar] | None
+
+    @property
+    def written(self) -> pa.Table:
+        """The rows that are written."""
+        return self.rows.filter(pc.invert(self.rows.column(DELETED))).drop_columns([DELETED])
+
+    def remaining(
+        self, old: Iterable[pa.RecordBatch], key: Sequence[str], ending: Ending
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what stays of a table's rows behind the TRUNCATE, without those that are replaced."""
+        if self.emptied is None or not ending.columns:
+            return
+        sought = self.rows if ending.span is None else self.rows.filter(self.rows.column(DELETED))
+        index = KeyIndex(sought, key)
+        is_end = whole(sought.column(DELETED))
+        for batch in old:
+            at = index.places(batch)
+            stays = is_end.take(at).fill_null(True)  # noqa: FBT003 - PyArrow's
+            at = at.filter(stays)
+            values = {
+                name: whole(sought.column(name)).take(at).fill_null(value)
+                for name, value in self.emptied.items()
+            }
+            yield ending.ended(batch.filter(stays), values)
 
 
-def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
+def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
     """Reduce `rows`, at least one, to the newest of each key.
 
     Args:
@@ -55,7 +125,7 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
     if len(newest) < len(rows):
         rows = rows.take(newest)
     deleted = pc.equal(rows.column(_TYPE), "delete")
-    return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied)
+    return Reduced(rows.select(own).append_column(DELETED, deleted), {} if emptied else None)
 
 
 def in_order(rows: pa.Table) -> pa.Table:

@@ -69,7 +69,7 @@ class LakeNotes:
         reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
         tables: dict[TableName, TablePosition] = dict(self.positions.tables)
         for name, (table, start) in loaded.items():
-            tables[name] = TablePosition(0, start, table.relation, table.where)
+            tables[name] = TablePosition(0, start, table.relation, table.part.where)
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)

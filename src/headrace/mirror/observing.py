@@ -9,7 +9,7 @@ from headrace.mirror.drift import find_drift
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
-from headrace.mirror.units import Action, LakeFacts, ObservedTable, Wait, decide
+from headrace.mirror.units import Action, ObservedTable, Wait, decide
 from headrace.mirror.waiting import FAILURES, WaitingTables, failure_of
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -73,15 +73,12 @@ class TableObserver:
         self, session: ReadSession, table: MirroredTable, noted: TablePosition | None
     ) -> ObservedTable:
         lake = self.ends.lake.open(table.name)
-        facts = None
-        if lake is not None:
-            is_known = noted is not None and lake.position is not None
-            other = lake.find_other_commit(noted.version) if noted is not None and is_known else None
-            facts = LakeFacts(self.ends.lake.path(table.name), lake.schema, lake.position, other)
         if noted is None:
-            return ObservedTable(None, facts)
-        drift = None
+            return ObservedTable(None, lake)
+        other = drift = None
+        if lake is not None and lake.position is not None:
+            other = lake.find_other_commit(noted.version)
         if noted.relation == table.relation:
             drift = find_drift(session, noted.catalog, table.catalog, table.columns)
         waits = self.waiting.reason(table.name) or noted.waits_for
-        return ObservedTable(noted, facts, waits=waits, drift=drift)
+        return ObservedTable(noted, lake, other, waits=waits, drift=drift)

@@ -7,7 +7,6 @@ DEFAULT, of expressions, of several columns, ranges of texts, with a collation o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,29 +54,11 @@ Bounds = tuple[Bound, ...]
 """Of each level of partitions one; a row is in the partition where all hold."""
 
 
+Columns = Mapping[int, tuple[str, ValueType]]
+"""The name and the type of columns, by number."""
+
 Leaves = Mapping[int, Bounds | None]
 """The bounds of the partitions of a table that hold rows, by oid; None: they cannot be told."""
-
-
-def leaves_to_text(leaves: Leaves) -> str:
-    """Return a text for the lake to keep."""
-    return json.dumps({"bounds": {oid: _to_json(bounds) for oid, bounds in leaves.items()}}) if leaves else ""
-
-
-def leaves_from_text(text: str | None) -> Leaves:
-    """Return what `leaves_to_text` wrote."""
-    stored = json.loads(text)["bounds"] if text else {}
-    return {int(oid): _from_json(levels) for oid, levels in stored.items()}
-
-
-def _to_json(bounds: Bounds | None) -> list[Any] | None:
-    return None if bounds is None else [[level.column, level.kind, *level.values] for level in bounds]
-
-
-def _from_json(levels: Sequence[Any] | None) -> Bounds | None:
-    if levels is None:
-        return None
-    return tuple(Bound(column, kind, tuple(values)) for column, kind, *values in levels)
 
 
 def parse_bounds(levels: Sequence[tuple[int, str, str]]) -> Bounds | None:
@@ -111,15 +92,15 @@ def _value(token: str) -> str | None:
     return None if token == _NULL else _FLAGS.get(token, token)
 
 
-def can_tell(bounds: Bounds | None, kinds: Mapping[int, ValueType]) -> bool:
+def can_tell(bounds: Bounds | None, columns: Columns) -> bool:
     """Tell whether rows within bounds can be told from others by the values that the lake has.
 
     Args:
         bounds: the bounds.
-        kinds: the type of each column that the lake has unchanged, by number.
+        columns: those that the lake has unchanged.
     """
     return bounds is not None and all(
-        level.column in kinds and _compares(level, kinds[level.column]) for level in bounds
+        level.column in columns and _compares(level, columns[level.column][1]) for level in bounds
     )
 
 
@@ -129,15 +110,13 @@ def _compares(level: Bound, kind: ValueType) -> bool:
     return is_ordered or (level.kind == "list" and (kind.name in _TEXTS or pa.types.is_boolean(kind.arrow)))
 
 
-def rows_within(
-    rows: pa.RecordBatch | pa.Table, bounds: Bounds, columns: Mapping[int, tuple[str, ValueType]]
-) -> pa.Array:
+def rows_within(rows: pa.RecordBatch | pa.Table, bounds: Bounds, columns: Columns) -> pa.Array:
     """Tell which rows are within bounds for which `can_tell` holds.
 
     Args:
         rows: the rows.
         bounds: the bounds.
-        columns: the name and the type of each column, by number.
+        columns: the columns.
     """
     return reduce(pc.and_, (_within(rows, level, *columns[level.column]) for level in bounds))
 
@@ -159,16 +138,16 @@ def _converted(values: Sequence[str | None], kind: ValueType, name: str) -> pa.A
     return convert_all(kind, pa.array(values, pa.string()), name)
 
 
-def condition(bounds: Bounds, names: Mapping[int, str]) -> str:
+def condition(bounds: Bounds, columns: Columns) -> str:
     """Return SQL that the rows within bounds satisfy.
 
     Args:
         bounds: the bounds.
-        names: the name of each column, by number.
+        columns: the columns.
     """
     parts = []
     for level in bounds:
-        column = identifier(names[level.column])
+        column = identifier(columns[level.column][0])
         if level.kind == "list":
             known = [literal(value) for value in level.values if value is not None]
             either = [f"{column} IN ({', '.join(known)})"] if known else []
@@ -192,14 +171,3 @@ class Ahead:
 
     start: int
     bounds: Bounds
-
-
-def aheads_to_text(aheads: Sequence[Ahead]) -> str | None:
-    """Return a text for the lake to keep; None for nothing."""
-    return json.dumps([[ahead.start, _to_json(ahead.bounds)] for ahead in aheads]) if aheads else None
-
-
-def aheads_from_text(text: str | None) -> tuple[Ahead, ...]:
-    """Return what `aheads_to_text` wrote."""
-    stored = json.loads(text) if text else ()
-    return tuple(Ahead(start, _from_json(levels) or ()) for start, levels in stored)

@@ -43,7 +43,7 @@ def write_partitions(
     in_folders: bool = True,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[DataFile]:
-    """Write rows to files of about `target_bytes`, each of one partition.
+    """Write rows to files of about `target_bytes`, each of one partition where there are any.
 
     Args:
         table: the table, for messages.
@@ -60,6 +60,8 @@ def write_partitions(
         HeadraceError: CONFIG: there are too many partitions; DISK: no room for the temporary file.
         OSError: the folder cannot be written.
     """
+    if not partition_by:
+        return write_files(folder, schema, batches, target_bytes, options=options)
     own = pa.schema([field for field in schema if field.name not in partition_by])
     # Where each partition has its rows in the temporary file.
     parts: dict[Values, list[int]] = {}

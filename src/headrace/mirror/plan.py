@@ -9,7 +9,7 @@ from types import MappingProxyType
 from headrace.errors import HeadraceError
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import Action, Alter, Load, ReadParts, Repartition, Wait
+from headrace.mirror.units import Action, Alter, Load, ReadParts, Wait
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName, name_arrays
 from headrace.model.units import size as size_text
@@ -114,7 +114,7 @@ def make_plan(
             is_loaded = isinstance(action, Load) or no_slot
             complete = None if is_loaded else known[name].complete
             plans.append(
-                TablePlan(name, tables[name].mode, sizes.get(name, TableSize()), complete, _why(action))
+                TablePlan(name, tables[name].part.mode, sizes.get(name, TableSize()), complete, _why(action))
             )
     return MirrorPlan(
         tuple(plans),
@@ -132,8 +132,6 @@ def _why(action: Action) -> str | None:
             return f"alters it: {alteration}"
         case ReadParts(_, why):
             return f"reads a part of it again: {why}"
-        case Repartition():
-            return "writes its files again in other partitions"
         case _:
             return None
 

@@ -12,24 +12,26 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake
-from headrace.mirror.partition_bounds import (
-    Ahead,
-    Leaves,
-    aheads_from_text,
-    aheads_to_text,
-    leaves_from_text,
-    leaves_to_text,
-)
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable
+from headrace.mirror.partition_bounds import Ahead, Bounds, Leaves
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
 _NOTHING = Fingerprint()
 _Code = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+def _json(kind: Any) -> _Code:
+    """Return how values of a type become JSON and are read again."""
+    adapter = TypeAdapter(kind)
+    return lambda value: adapter.dump_json(value).decode(), adapter.validate_json
+
+
 _FINGERPRINT: _Code = (Fingerprint.to_text, Fingerprint.from_text)
 
 
@@ -76,8 +78,8 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, _Code | None], ...] = (
     ("former_catalog", pa.string(), "former", _FINGERPRINT),
     ("altered_lsn", pa.int64(), "altered", None),
     ("waits_for", pa.string(), "waits_for", None),
-    ("partitions", pa.string(), "leaves", (leaves_to_text, leaves_from_text)),
-    ("ahead", pa.string(), "ahead", (aheads_to_text, aheads_from_text)),
+    ("partitions", pa.string(), "leaves", _json(dict[int, Bounds | None])),
+    ("ahead", pa.string(), "ahead", _json(tuple[Ahead, ...])),
 )
 """What is written of a position: column, type, attribute, and how it becomes a text and is read again."""
 _NAMES = (("table_schema", pa.string()), ("table_name", pa.string()))
@@ -130,12 +132,11 @@ class PositionsTable:
         Raises:
             HeadraceError: CONFIG, where the location belongs to another slot.
         """
-        known = self._read()
+        known = self._read(self._lake.open(POSITIONS))
         self._noted = json.dumps(known.stream)
         return known
 
-    def _read(self) -> LakePositions:
-        table = self._lake.open(POSITIONS)
+    def _read(self, table: LakeTable | None) -> LakePositions:
         if table is None:
             return LakePositions()
         rows = [row for batch in table.rows() for row in batch.to_pylist()]
@@ -158,8 +159,9 @@ class PositionsTable:
         Raises:
             HeadraceError: CONTINUITY or CONFIG, where another mirror has written others since they were read.
         """
+        existing = self._lake.open(POSITIONS)
         # Another mirror that was thought dead may have gone on: the later one's notes would be lost.
-        if self._noted is not None and json.dumps(self._read().stream) != self._noted:
+        if self._noted is not None and json.dumps(self._read(existing).stream) != self._noted:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"another mirror has written {POSITIONS.name} at {self._lake.location} meanwhile",
@@ -175,7 +177,8 @@ class PositionsTable:
             }
             for table, position in sorted(positions.tables.items())
         ]
-        self._lake.write_own(POSITIONS, pa.Table.from_pylist(rows, _SCHEMA))
+        files = self._lake.write(POSITIONS, _SCHEMA, [pa.RecordBatch.from_pylist(rows, _SCHEMA)])
+        self._lake.commit(POSITIONS, _SCHEMA, files, (0, 0), existing)
         # Without rows there is no place for the offset: the next reading finds none.
         self._noted = json.dumps(positions.stream if rows else None)
         reach("mirror_noted")

@@ -123,7 +123,9 @@ class MirrorRun:
                 # Once: a later try would read again what was loaded.
                 reload = False
                 self._follow_or_watch(spark, tables, once=once)
-                self._raise_waiting(once=once)
+                waiting = self.mirrored.waiting_error()
+                if once and waiting is not None:
+                    raise waiting
             except LoadStoppedError:
                 return
             except HeadraceError as failure:
@@ -157,11 +159,6 @@ class MirrorRun:
             self._follow(spark, tables, Path(checkpoint), once=once)
         elif not once:
             self._watch(lambda: False)
-
-    def _raise_waiting(self, *, once: bool) -> None:
-        waiting = self.mirrored.waiting_error() if once else None
-        if waiting is not None:
-            raise waiting
 
     def _hold(self, lock: SlotLock) -> None:
         """Keep other mirrors of the slot away, which nobody reads while tables are loaded.

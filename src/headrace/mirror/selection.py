@@ -16,7 +16,7 @@ from headrace.config.mirror import LakeType, MirrorConfig, MirroredTables, OnVal
 from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.drift import column_numbers
-from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_names
+from headrace.mirror.lake_types import lake_type, read_type, shows_names
 from headrace.mirror.masks import Masks
 from headrace.mirror.partition_bounds import Bounds, parse_bounds
 from headrace.mirror.tables import MirroredTable
@@ -262,17 +262,11 @@ class Selection:
             numbers=column_numbers(now),
             defaults=facts.known_defaults,
             has_full_identity=has_full_identity,
-            mode=part.mode,
-            where=part.where,
+            part=part,
             catalog=catalog,
-            partitions=part.partitions,
-            soft_delete=part.soft_delete,
             masks=masks,
-            chosen=part.columns,
-            excluded=part.exclude_columns,
             sent=sent & read.keys(),
-            lake_types=LakeTypes(kinds),
-            chosen_types=chosen,
+            lake_types=kinds,
             problem=_shows_names(row_type.table, shown[0]) if shown else None,
         )
 

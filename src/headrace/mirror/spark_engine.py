@@ -138,15 +138,13 @@ class SparkEngine:
 
 def _sql(delta: DeltaTable, merge: Merge) -> str:
     """Return the statement."""
-    matched: list[tuple[str | None, str]] = (
-        [(merge.is_deleted, "DELETE")] if merge.is_deleted is not None else []
-    )
+    matched = [(merge.is_deleted, "DELETE")] if merge.is_deleted is not None else []
     for which, values in merge.updates:
         updated = ", ".join(f"old.{quoted(name)} = {value}" for name, value in values.items())
         matched.append((which, f"UPDATE SET {updated}"))
     parts = (
         f"MERGE INTO delta.{quoted(_path(delta))} AS old USING {_ROWS} AS new ON {merge.is_same}",
-        *(f"WHEN MATCHED{f' AND {which}' if which else ''} THEN {action}" for which, action in matched),
+        *(f"WHEN MATCHED AND {which} THEN {action}" for which, action in matched),
         f"WHEN NOT MATCHED AND {merge.is_inserted}",
         f"THEN INSERT ({', '.join(map(quoted, merge.inserted))})",
         f"VALUES ({', '.join(merge.inserted.values())})",

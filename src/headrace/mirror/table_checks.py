@@ -68,9 +68,9 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
         HeadraceError: BINDING.
     """
     options: Mapping[str, Callable[[MirroredTable], tuple[str, ...]]] = {
-        "columns": lambda table: table.chosen,
-        "exclude_columns": lambda table: table.excluded,
-        "types, on_value": lambda table: tuple(table.chosen_types),
+        "columns": lambda table: table.part.columns,
+        "exclude_columns": lambda table: table.part.exclude_columns,
+        "types, on_value": lambda table: (*table.part.types, *table.part.on_value),
     }
     for option, named_by in options.items():
         loaded = {named_by(tables[name]) for name in known if name in tables}
@@ -100,8 +100,8 @@ def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | Non
     """
     names = {number: name for name, number in table.numbers.items()}
     options: Mapping[str, Collection[str]] = {
-        "columns": table.chosen,
-        "exclude_columns": table.excluded,
+        "columns": table.part.columns,
+        "exclude_columns": table.part.exclude_columns,
         "masks": table.masks.kinds,
     }
     for former, column in noted.columns.items():
@@ -120,7 +120,7 @@ def _option_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     yield from _mask_problems(table)
     yield from _type_problems(table)
     yield from _partition_problems(table)
-    if table.soft_delete and not table.key:
+    if table.part.soft_delete and not table.key:
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
             f"the table {table.name} has no key: soft_delete needs one to find a row that comes again",
@@ -146,7 +146,7 @@ def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 
 def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
-    for name, chosen in table.chosen_types.items():
+    for name, chosen in table.part.types.items():
         if chosen == "timestamptz" and name in table.columns:
             kind = table.row_type.columns[name].arrow
             if not pa.types.is_timestamp(kind):
@@ -158,9 +158,9 @@ def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 
 def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
-    own = table.lake_schema if table.mode == "changes" else table.schema
+    own = table.lake_schema if table.part.mode == "changes" else table.schema
     known = {name.casefold() for name in table.lake_schema.names}
-    for partition in table.partitions:
+    for partition in table.part.partitions:
         problem = _partition_problem(table, own, partition)
         if problem is not None:
             yield problem
@@ -170,7 +170,7 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
                 f"partition_by: the table {table.name} has a column {partition.name}, as the partitions need",
                 f'Write exclude_columns = ["{partition.name}"], or partition by something else.',
             )
-    if not set(table.lake_schema.names) - {partition.name for partition in table.partitions}:
+    if not set(table.lake_schema.names) - {partition.name for partition in table.part.partitions}:
         yield HeadraceError(
             Kind.BINDING,
             f"partition_by: all columns of {table.name} would be partitions",
@@ -217,13 +217,13 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"the column {name} of {table.name} cannot be mirrored: {why}",
             f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
         )
-    if table.mode != "changes":
+    if table.part.mode != "changes":
         yield from _key_problems(table)
 
 
 def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     # FULL tells rows by all of their values: enough to count them, not to follow one through its versions.
-    if not table.key and (table.mode == "history" or not table.has_full_identity):
+    if not table.key and (table.part.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
             f"the table {table.name} has no key: the log does not say which row of it was changed",
@@ -247,6 +247,6 @@ def _unfit_names(table: MirroredTable) -> Iterator[tuple[str, str]]:
         if other != name:
             yield name, f"{other} differs from it in case alone, which readers of lakes ignore"
         if name in table.rules.names:
-            yield name, f"the mirror's mode {table.mode!r} has a column of this name"
+            yield name, f"the mirror's mode {table.part.mode!r} has a column of this name"
         if name.startswith(PREFIX):
             yield name, f"names that begin with {PREFIX} are the mirror's own"

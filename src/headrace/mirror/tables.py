@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -11,17 +11,14 @@ import pyarrow as pa
 from headrace.capture.rows import RowShape
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.types import RowType
-from headrace.config.mirror import LakeType, Mode, OnValue
+from headrace.config.mirror import MirroredTables
 from headrace.errors import HeadraceError
 from headrace.mirror.columns import COLUMN, KEY, MASK, PREFIX, TYPE
-from headrace.mirror.lake_types import LakeTypes
+from headrace.mirror.lake_types import explain_unfit, in_types
 from headrace.mirror.masks import Masks
-from headrace.mirror.modes import MODES
-from headrace.mirror.modes import Mode as LakeMode
+from headrace.mirror.modes import MODES, Mode
 from headrace.mirror.partition_bounds import Leaves
 from headrace.mirror.partitions import with_partitions
-from headrace.mirror.soft_delete import SoftDeleteMode
-from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
@@ -33,8 +30,6 @@ SNAPSHOT_SECONDS = 30.0
 """So long a load waits for open transactions, also while other tables stand: then its tables wait."""
 _NOTHING = Fingerprint()
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
-
-_SOFT_DELETE = SoftDeleteMode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +44,12 @@ class MirroredTable:
         columns: the mirrored columns: those of them that the file does not leave out.
         numbers: the database's number of each column, which no later column gets.
         defaults: for a column that was added with a default, the text of the value of older rows.
+        part: what the file says of it.
         has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
-        mode: what the lake holds of it.
-        where: SQL that its mirrored rows satisfy; None: all are mirrored.
         catalog: what its rows' values depend on: all columns, partitions, labels of enums, rewrites.
-        partitions: the levels of the lake table's partitions.
-        soft_delete: whether deleted rows stay in the lake.
         masks: what the lake has in the place of some columns' values.
-        lake_types: the columns whose type in the lake is another one than that in which they are read.
-        chosen_types: what the file says of columns' types, and of values that do not fit.
+        lake_types: the type in the lake of each column that has another one than that in which it is read.
         leaves: the partitions that hold its rows; none: it has no partitions.
-        chosen: the columns that the file names; none: it chooses all.
-        excluded: those that it leaves out.
         problem: what keeps its changes from being understood; None: nothing.
     """
 
@@ -70,19 +59,13 @@ class MirroredTable:
     columns: tuple[str, ...]
     numbers: Mapping[str, int]
     defaults: Mapping[str, str]
+    part: MirroredTables
     has_full_identity: bool = False
-    mode: Mode = "current"
-    where: str | None = None
     catalog: Fingerprint = _NOTHING
-    partitions: tuple[Partition, ...] = ()
-    soft_delete: bool = False
     masks: Masks = field(default_factory=Masks)
-    chosen: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
     problem: HeadraceError | None = None
     sent: frozenset[str] = frozenset()
-    lake_types: LakeTypes = field(default_factory=LakeTypes)
-    chosen_types: Mapping[str, LakeType | OnValue] = field(default_factory=dict)
+    lake_types: Mapping[str, ValueType] = field(default_factory=dict)
     leaves: Leaves = field(default_factory=dict)
 
     @property
@@ -91,13 +74,13 @@ class MirroredTable:
         return {
             self.numbers[name]: (name, self.row_type.columns[name])
             for name in self.key
-            if name in self.columns and name not in self.masks.kinds and name not in self.lake_types.kinds
+            if name in self.columns and name not in self.masks.kinds and name not in self.lake_types
         }
 
     @property
     def keeps_past(self) -> bool:
         """Whether the lake has more than rows as they are: former versions, changes or deleted rows."""
-        return self.mode != "current" or self.soft_delete
+        return self.part.mode != "current" or self.part.soft_delete
 
     @property
     def name(self) -> TableName:
@@ -121,12 +104,23 @@ class MirroredTable:
             rows: the rows.
             tell: is told which values did not fit, and are NULL.
         """
-        return self.lake_types.apply(self.masks.apply(rows), self.name, self.key, tell)
+        return in_types(self.lake_types, self.masks.apply(rows), self.name, self.key, tell)
+
+    @property
+    def in_texts(self) -> MirroredTable:
+        """The table with texts in all of its columns, which any value fits."""
+        texts = {name: kind.as_text for name, kind in self.row_type.columns.items()}
+        return replace(self, row_type=replace(self.row_type, columns=texts), lake_types={})
+
+    def explain_unfit(self, texts: pa.RecordBatch) -> HeadraceError | None:
+        """Return the error of the first rows of `in_texts` with a value that does not fit; None: all fit."""
+        kinds = {name: self.row_type.columns[name] for name in self.columns}
+        return explain_unfit(texts, kinds, self.name, self.key)
 
     def _field(self, name: str) -> pa.Field:
-        kind = self.lake_types.kinds.get(name, self.row_type.columns[name])
+        kind = self.lake_types.get(name, self.row_type.columns[name])
         known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
-        if name in self.key and self.mode != "changes":
+        if name in self.key and self.part.mode != "changes":
             known[KEY] = str(self.key.index(name)).encode()
         mask = self.masks.described(name)
         if mask is not None:
@@ -136,23 +130,23 @@ class MirroredTable:
     @property
     def is_known_by_content(self) -> bool:
         """Whether its rows are told apart by all of their values, because it has no key."""
-        return self.mode == "current" and not self.key
+        return self.part.mode == "current" and not self.key
 
     @property
-    def rules(self) -> LakeMode:
+    def rules(self) -> Mode:
         """What the lake holds of it, as code."""
-        if self.soft_delete:
-            return _SOFT_DELETE
-        return MODES["content" if self.is_known_by_content else self.mode]
+        if self.part.soft_delete:
+            return MODES["soft_delete"]
+        return MODES["content" if self.is_known_by_content else self.part.mode]
 
     @property
     def lake_schema(self) -> pa.Schema:
         """The lake table's columns: its own, then those of the mode; and how they partition it."""
-        return with_partitions(pa.schema([*self.schema, *self.rules.fields]), self.partitions)
+        return with_partitions(pa.schema([*self.schema, *self.rules.fields]), self.part.partitions)
 
     def selection(self, *conditions: str) -> RowSelection:
         """Return what is read of it: the mirrored columns, of the mirrored rows that meet some conditions."""
-        where = () if self.where is None else (self.where,)
+        where = () if self.part.where is None else (self.part.where,)
         return RowSelection(self.row_type, self.columns, (*conditions, *where))
 
     @property
@@ -173,10 +167,5 @@ class MirroredTable:
     def default(self, column: str) -> pa.Scalar:
         """Return the value of `column` in the lake's rows that are older than it."""
         texts = pa.array([self.defaults.get(column)], pa.string())
-        return self.masks.value(column, self._converted(column, texts)[0])
-
-    def _converted(self, column: str, texts: pa.Array) -> pa.Array:
-        values = self.lake_types.value(column, texts)
-        if values is not None:
-            return values
-        return convert_all(self.row_type.columns[column], texts, f"{self.name}.{column}")
+        read = convert_all(self.row_type.columns[column], texts, f"{self.name}.{column}")
+        return self.in_lake(pa.RecordBatch.from_arrays([read], [column])).column(0)[0]

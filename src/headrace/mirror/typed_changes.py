@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.partition_bounds import Ahead, rows_within
 from headrace.mirror.tables import MirroredTable
 from headrace.model.changes import Op
@@ -38,9 +36,11 @@ def typed_rows(
     try:
         read = table.shape.rows(changes)
     except HeadraceError as error:
-        raise (error if error.kind is not Kind.VALUE else _explain(table, changes) or error) from error
+        if error.kind is not Kind.VALUE:
+            raise
+        raise table.explain_unfit(table.in_texts.shape.rows(changes)) or error from error
     rows = table.in_lake(pa.Table.from_batches([read]), tell)
-    return rows if table.mode == "changes" else _with_defaults(rows, changes, table)
+    return rows if table.part.mode == "changes" else _with_defaults(rows, changes, table)
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
@@ -56,14 +56,6 @@ def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBat
             changes.schema.get_field_index(side), changes.schema.field(side), renamed
         )
     return changes
-
-
-def _explain(table: MirroredTable, changes: pa.RecordBatch) -> HeadraceError | None:
-    """Return the error of the first changes with a value that does not fit, by their key; None: all fit."""
-    kinds = table.shape.columns
-    # The batch is read once more, as texts: they fit any column, so that the bad value's key can be told.
-    texts = replace(table.shape, columns={name: kind.as_text for name, kind in kinds.items()})
-    return explain_unfit(texts.rows(changes), kinds, table.name, table.key)
 
 
 def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable) -> pa.Table:

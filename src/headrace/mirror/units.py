@@ -15,31 +15,14 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
 from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
-from headrace.mirror.net_changes import Position
+from headrace.mirror.lake import LakeTable
 from headrace.mirror.partition_bounds import Bounds, can_tell
-from headrace.mirror.partitions import partitions_of, with_partitions
+from headrace.mirror.partitions import partitions_of
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-
-
-@dataclass(frozen=True, slots=True)
-class LakeFacts:
-    """What was observed of a table of the lake.
-
-    Attributes:
-        path: where it is, for people.
-        schema: its columns.
-        position: its last change; None: no mirror wrote it.
-        other_commit: what another program did to its rows since they were noted; None: nothing.
-    """
-
-    path: str
-    schema: pa.Schema
-    position: Position | None
-    other_commit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +32,7 @@ class ObservedTable:
     Attributes:
         noted: what the mirror has noted of it; None: nothing.
         lake: the lake's table; None: there is none.
+        other_commit: what another program did to its rows since they were noted; None: nothing.
         is_sent: whether the publication has sent it since.
         waits: why it waits, or waited until now; None: it does not.
         drift: what was done to its rows beside the log; None: nothing.
@@ -56,7 +40,8 @@ class ObservedTable:
     """
 
     noted: TablePosition | None
-    lake: LakeFacts | None
+    lake: LakeTable | None
+    other_commit: str | None = None
     is_sent: bool = True
     waits: str | None = None
     drift: TableDrift | None = None
@@ -77,16 +62,9 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Give the lake's table the columns of the database's."""
+    """Give the lake's table the columns and partitions that it is to have."""
 
     alteration: Alteration
-
-
-@dataclass(frozen=True, slots=True)
-class Repartition:
-    """Write its files again in other partitions."""
-
-    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +89,7 @@ class Wait:
     error: HeadraceError
 
 
-Action = Apply | Alter | Repartition | ReadParts | Load | Wait
+Action = Apply | Alter | ReadParts | Load | Wait
 Rule = Callable[[MirroredTable, ObservedTable], Action | None]
 
 
@@ -135,7 +113,7 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
         return Wait(
             HeadraceError(
                 Kind.CONFIG,
-                f"{lake.path} is a table that no mirror wrote",
+                f"{lake.uri} is a table that no mirror wrote",
                 "Remove it, or give the mirror another location.",
             )
         )
@@ -145,9 +123,9 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
     return Wait(
         HeadraceError(
             Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
-            f"{' with soft_delete' if table.soft_delete else ''}",
-            f"Give its [[mirror.tables]] what it had, or remove {lake.path}.",
+            f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
+            f"{' with soft_delete' if table.part.soft_delete else ''}",
+            f"Give its [[mirror.tables]] what it had, or remove {lake.uri}.",
         )
     )
 
@@ -168,7 +146,7 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     return None if problem is None else Wait(problem)
 
 
-def past_written(name: TableName, what: str) -> HeadraceError:
+def _past_written(name: TableName, what: str) -> HeadraceError:
     """Return the error of a table with a past that another program has written.
 
     Rows as they are can be read again; of what they were, the database knows nothing.
@@ -184,9 +162,8 @@ def past_written(name: TableName, what: str) -> HeadraceError:
 
 def _with_another_past(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A past is not read again in silence."""
-    assert observed.lake is not None
-    what = observed.lake.other_commit
-    return Wait(past_written(table.name, what)) if what is not None and table.keeps_past else None
+    what = observed.other_commit
+    return Wait(_past_written(table.name, what)) if what is not None and table.keeps_past else None
 
 
 def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
@@ -196,21 +173,20 @@ def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _lacks(table: MirroredTable, observed: ObservedTable) -> Iterator[str]:
-    noted, lake, name = observed.noted, observed.lake, table.name
+    noted, name = observed.noted, table.name
     assert noted is not None
-    assert lake is not None
     # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if noted.relation != table.relation:
         yield f"the table {name} was dropped and created again"
     if not observed.is_sent:
         yield f"the publication has not sent the table {name} all the time"
-    if lake.other_commit is not None:
-        yield f"another program has written the lake's table {name} ({lake.other_commit})"
+    if observed.other_commit is not None:
+        yield f"another program has written the lake's table {name} ({observed.other_commit})"
     # Unless the slot stood still for it.
     if observed.waits is not None and not observed.is_kept:
         yield f"the table {name} waited: {observed.waits}"
     # The lake has the rows of the former condition; which others there are, only the database knows.
-    if noted.where != table.where:
+    if noted.where != table.part.where:
         yield f"other rows of {name} are wanted (where)"
     if noted.altered > observed.complete and _is_altered(table, noted):
         yield f"{name} was altered again before the log had come to the alteration before"
@@ -243,15 +219,14 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
 
     Changes do not say in which partition they are, and a table without a key has no other way to tell.
     """
-    if drift.parts is None or table.mode == "changes" or not table.key:
+    if drift.parts is None or table.part.mode == "changes" or not table.key:
         return None
-    kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
     found: dict[Bounds | None, None] = {}
     for oid in sorted(drift.parts):
         before, now = noted.leaves, table.leaves
         # One that went and came with other bounds has rows within both.
         found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
-    bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
+    bounds = tuple(part for part in found if part is not None and can_tell(part, table.columns_by_number))
     # One part whose rows cannot be told by its bounds is enough: then the whole table is read.
     return bounds if len(bounds) == len(found) else None
 
@@ -263,9 +238,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     lake = observed.lake.schema
     # Columns that only the lake has stay there: they need no alteration.
     present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
-    if described(present) == described(table.lake_schema):
-        if partitions_of(lake) != table.partitions:
-            return Repartition(with_partitions(lake, table.partitions))
+    if described(present) == described(table.lake_schema) and partitions_of(lake) == table.part.partitions:
         return Apply()
     alteration = plan_alteration(
         lake,

@@ -1,20 +1,17 @@
 """Compare the lake's tables with the database's, and read those again that differ.
 
-The mirror may run meanwhile. Where a table's digests differ, its differing rows are read three times: from
-the lake, from the database in a snapshot, and from the lake again once it has all that the snapshot shows. A
-row that the lake held unchanged before and after is as new as the snapshot, unless it changed and changed
-back, or had come and gone. Where it differs in the same way at a second look, it is wrong.
+The mirror may run meanwhile. Where a table's digests differ, its differing rows are read from the database in
+a snapshot, and from the lake once it has all that the snapshot shows. A row that changes meanwhile differs in
+another way at the next look; one that differs in the same way at each of three looks is wrong.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +21,16 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.lake import Lake, LakeTable, opened
+from headrace.mirror.keys import keys_of
+from headrace.mirror.lake import opened, reaching
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
+from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import PositionsTable, TablePosition
-from headrace.mirror.python_values import python_rows, python_values, shown_value
+from headrace.mirror.python_values import python_rows, shown_value
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import past_written
+from headrace.mirror.units import Wait
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect
@@ -41,10 +40,9 @@ from headrace.postgres.session import ReadSession
 from headrace.snapshot.exporting import positioned_snapshot
 from headrace.snapshot.planning import plan_tables
 
-_LOOKS = 5
+_LOOKS = 3
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.5
-_EXAMPLES = 10
 
 _ACTIVE = """
 SELECT active FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
@@ -57,7 +55,10 @@ SELECT EXISTS (
     WHERE get_byte(message.data, 0) IN (ascii('I'), ascii('U'), ascii('D'), ascii('T')))
 """
 
-Rows = dict[Key, tuple[Any, ...]]
+Rows = dict[Key, str]
+"""What rows show, by key; NaN is NaN."""
+_Sides = tuple[str | None, str | None]
+"""What the database and the lake have in the place of a row; None: nothing."""
 
 
 class AlteredError(HeadraceError):
@@ -100,6 +101,14 @@ class TableComparison:
         """Whether every row is as the database has it, by now."""
         return self.wrong == self.repaired and not self.undecided and self.waits_for is None
 
+    def tell(self, table: MirroredTable, wrong: Mapping[Key, _Sides]) -> None:
+        """Say which rows are wrong, by keys as people read them, in order."""
+        kinds = [table.schema.field(name).type for name in table.key]
+        for key, (expected, present) in sorted(wrong.items(), key=repr):
+            shown = tuple(map(shown_value, key, kinds)) if kinds else key
+            side = self.missing if present is None else self.surplus if expected is None else self.different
+            side.append(shown)
+
 
 class LakeComparer:
     """Compares a lake with its database.
@@ -108,18 +117,17 @@ class LakeComparer:
         ends: the database and the lake.
         positions: up to where its tables are complete.
         loader: reads tables again.
+        observer: decides whether they can be read again.
     """
 
-    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable, loader: LakeLoader) -> None:
+    def __init__(
+        self, ends: MirrorEndpoints, positions: PositionsTable, loader: LakeLoader, observer: TableObserver
+    ) -> None:
         self._loader = loader
+        self._observer = observer
         self._ends = ends
         self._positions = positions
         self._keeps_away = False
-
-    @property
-    def lake(self) -> Lake:
-        """The lake."""
-        return self._ends.lake
 
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
@@ -132,7 +140,7 @@ class LakeComparer:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
                 what the database or the lake refuse.
         """
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as held, reaching(self._ends.lake):
             if repair:
                 self._keep_mirrors_away(held)
             yield from self._compare_all(names, repair=repair)
@@ -141,20 +149,18 @@ class LakeComparer:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
         try:
             held.enter_context(SlotLock(self._ends.url, self._ends.slot))
+            self._keeps_away = True
+            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
+            if not self._is_followed():
+                return
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_IN_USE:
                 raise
-            is_free = False
-        else:
-            self._keeps_away = True
-            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
-            is_free = not self._is_followed()
-        if not is_free:
-            raise HeadraceError(
-                Kind.SLOT_IN_USE,
-                f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
-                "Stop it, and repair then.",
-            )
+        raise HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
+            "Stop it, and repair then.",
+        )
 
     def _compare_all(self, names: Sequence[TableName], *, repair: bool) -> Iterator[TableComparison]:
         known = self._positions.read().tables
@@ -176,7 +182,7 @@ class LakeComparer:
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
         found = self._compare(name)
         if found.wrong or found.undecided:
-            self._check_past(name, known)
+            self._check_loadable(name, known)
             # As after a mirror that died behind a load: its next start finds the position in the table.
             if dict(self._loader.load([name])):
                 # What counts is what the lake has afterwards, not what was written.
@@ -185,17 +191,18 @@ class LakeComparer:
             found.waits_for = known.waits_for
         return found
 
-    def _check_past(self, name: TableName, known: TablePosition) -> None:
-        """Make sure that the database has what a table may lack.
+    def _check_loadable(self, name: TableName, known: TablePosition) -> None:
+        """Make sure that a table does not wait for its owner, as one does whose past another program wrote.
 
         Raises:
-            HeadraceError: CONTINUITY: another program has written a table that keeps its past.
+            HeadraceError: why it waits.
         """
         with ReadSession(self._ends.url) as session:
-            table = self._ends.selection.read(session, [name]).get(name)
-        what = opened(self._ends.lake, name).find_other_commit(known.version)
-        if table is not None and table.keeps_past and what is not None:
-            raise past_written(name, what)
+            tables = self._ends.selection.read(session, [name])
+        actions, _ = self._observer.decide(tables, {name: known})
+        for action in actions.values():
+            if isinstance(action, Wait):
+                raise action.error
 
     def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
@@ -215,20 +222,23 @@ class LakeComparer:
     def _compare_unmoved(self, name: TableName) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
-        seen: dict[Key, tuple[str, str]] = {}
-        for _ in range(_LOOKS):
+        wrong: dict[Key, _Sides] = {}
+        for number in range(_LOOKS):
             look = self._look(found, wanted)
             if look is None:
                 return found
-            seen_before, seen = seen, look.unmoved
-            wrong = look.wrong(seen_before)
-            found.changing = len(look.differing) - len(wrong)
             if not look.is_complete:
-                found.undecided, found.changing = len(look.differing), 0
+                found.undecided = len(look.differing)
                 return found
-            look.tell(found, wrong)
-            if wrong or not found.changing:
+            # A row that is on its way is another one at the next look.
+            wrong = {
+                key: sides for key, sides in look.differing.items() if number == 0 or wrong.get(key) == sides
+            }
+            found.changing = len(look.differing) - len(wrong)
+            if not wrong:
                 return found
+            if number == _LOOKS - 1:
+                found.tell(look.table, wrong)
         return found
 
     def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_]) -> _Look | None:
@@ -239,29 +249,27 @@ class LakeComparer:
             wanted: the buckets that are looked at; those that are equal are taken out.
         """
         name = found.table
-        # The snapshot stands between two looks at the lake: a row that did not move in between is as new.
         with self._snapshot(name) as (database, start):
             if database is None:
                 return None  # the database does not have it any more, and the mirror leaves it
             table = database.table
-            if table.mode == "changes":
+            if table.part.mode == "changes":
                 found.compared = False
                 return None
-            lake = opened(self._ends.lake, name)
             key = table.key or table.columns
             ours = RowsDigest.of(database.batches(), key)
             # A bucket that was equal once is right; only the others are looked at again.
-            wanted &= ours.differing(RowsDigest.of(_batches(lake, table), key))
+            wanted &= ours.differing(RowsDigest.of(self._lake_batches(table), key))
             found.rows = ours.rows
             if not wanted.any():
-                found.changing = found.undecided = 0
+                found.changing = 0
                 return None
             read = _counts if table.is_known_by_content else _rows
-            before = read(_batches(lake, table), key, wanted)
             expected = read(database.batches(), key, wanted)
         is_complete = self._await_complete(name, start)
-        after = read(_batches(opened(self._ends.lake, name), table), key, wanted)
-        return _Look(table, before, expected, after, is_complete)
+        present = read(self._lake_batches(table), key, wanted)
+        sides = {row: (expected.get(row), present.get(row)) for row in expected.keys() | present.keys()}
+        return _Look(table, {row: both for row, both in sides.items() if both[0] != both[1]}, is_complete)
 
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
@@ -275,6 +283,23 @@ class LakeComparer:
                 return
             ranges = [range_ for part in parts[name] for range_ in part.ranges]
             yield _DatabaseRows(self._ends.url, snapshot, table, ranges), start
+
+    def _lake_batches(self, table: MirroredTable) -> Iterator[pa.RecordBatch]:
+        """Yield the lake's present rows, with the table's columns.
+
+        Raises:
+            AlteredError: the lake's table has other columns.
+        """
+        lake = opened(self._ends.lake, table.name)
+        followed = {field.name: field.type for field in lake.schema if is_followed(field)}
+        if followed != {field.name: field.type for field in table.schema}:
+            raise AlteredError(
+                Kind.CONTINUITY,
+                f"the lake's table {table.name} does not have the columns of the database's yet",
+                "Start `headrace mirror`, wait a moment, and verify again.",
+            )
+        for batch in lake.rows():
+            yield batch.filter(table.rules.present(batch)).select(table.columns).cast(table.schema)
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -306,56 +331,19 @@ class LakeComparer:
         return not pending
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Look:
-    """The differing rows of a table: of the lake, of a later snapshot, and of the lake behind that.
+    """What a look at a table found.
 
     Attributes:
         table: the table.
-        before, expected, after: the rows by key.
+        differing: the rows that the lake does not have as a snapshot of before shows them.
         is_complete: whether the lake has all that the snapshot shows.
     """
 
     table: MirroredTable
-    before: Rows
-    expected: Rows
-    after: Rows
+    differing: dict[Key, _Sides]
     is_complete: bool
-
-    @property
-    def differing(self) -> list[Key]:
-        """The keys of rows that the lake does not have as the snapshot shows them."""
-        return [
-            key
-            for key in self.expected.keys() | self.after.keys()
-            if not _same(key, self.expected, self.after)
-        ]
-
-    @functools.cached_property
-    def unmoved(self) -> dict[Key, tuple[str, str]]:
-        """Both sides of the differing rows that the lake did not get between its two looks."""
-        return {
-            key: (repr(self.expected.get(key)), repr(self.after.get(key)))
-            for key in self.differing
-            if _same(key, self.before, self.after)
-        }
-
-    def wrong(self, before: Mapping[Key, tuple[str, str]]) -> list[Key]:
-        """Return the keys of rows that are wrong: they differ as `before`, so that nothing is on its way."""
-        return [key for key, sides in self.unmoved.items() if before.get(key) == sides]
-
-    def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
-        """Say what is wrong with rows."""
-        found.missing = self._shown(key for key in wrong if key not in self.after)
-        found.surplus = self._shown(key for key in wrong if key not in self.expected)
-        found.different = self._shown(key for key in wrong if key in self.after and key in self.expected)
-
-    def _shown(self, keys: Iterable[Key]) -> list[Key]:
-        """Return keys as people read them, in order."""
-        if self.table.is_known_by_content:
-            return sorted(keys, key=repr)
-        kinds = [self.table.schema.field(name).type for name in self.table.key]
-        return sorted((tuple(map(shown_value, key, kinds)) for key in keys), key=repr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,43 +361,17 @@ class _DatabaseRows:
             yield from read_rows(session, self.table, self.ranges)
 
 
-def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
-    """Yield the lake's present rows, with the table's columns.
-
-    Raises:
-        AlteredError: the lake's table has other columns.
-    """
-    followed = {field.name: field.type for field in lake.schema if is_followed(field)}
-    if followed != {field.name: field.type for field in table.schema}:
-        raise AlteredError(
-            Kind.CONTINUITY,
-            f"the lake's table {table.name} does not have the columns of the database's yet",
-            "Start `headrace mirror`, wait a moment, and verify again.",
-        )
-    mode = table.rules
-    for batch in lake.rows():
-        yield batch.filter(mode.present(batch)).select(table.columns).cast(table.schema)
-
-
-def _same(key: Key, left: Rows, right: Rows) -> bool:
-    """Tell whether two sides have the same row; NaN is NaN."""
-    return repr(left.get(key)) == repr(right.get(key))
-
-
 def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
-    """Return the rows of the wanted buckets by key; rows that have one key twice are told apart by number."""
+    """Return what the rows of the wanted buckets show, by key; a key that two rows have shows both."""
     found: Rows = {}
     for batch in batches:
         part = chosen(batch, key, wanted)
-        columns = [python_values(part.column(name)) for name in part.schema.names]
-        places = [part.schema.names.index(name) for name in key]
-        for row in zip(*columns, strict=True):
-            values = tuple(row[place] for place in places)
-            found[values] = row if values not in found else (*found[values], "twice")
+        for values, row in zip(keys_of(part, key), keys_of(part, part.schema.names), strict=True):
+            found[values] = found.get(values, "") + repr(row)
     return found
 
 
 def _counts(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
     """Return how often each row of the wanted buckets is there, by what it shows."""
     found = Counter(repr(row) for batch in batches for row in python_rows(chosen(batch, key, wanted)))
-    return {(content,): (number,) for content, number in found.items()}
+    return {(content,): str(number) for content, number in found.items()}

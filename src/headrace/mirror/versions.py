@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX, replaced
+from headrace.mirror.columns import PREFIX
 from headrace.mirror.keys import equal_keys, row_codes
-from headrace.mirror.net_changes import Lookup, completed
+from headrace.mirror.net_changes import DELETED, Ending, Lookup, Reduced, completed
 
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
     "_valid_from",
@@ -29,7 +29,8 @@ FIELDS = (
     pa.field(TO_LSN, pa.int64()),
     pa.field(IS_CURRENT, pa.bool_()),
 )
-CLOSES = PREFIX + "closes"
+ENDING = Ending((VALID_TO, TO_LSN, IS_CURRENT), live=(IS_CURRENT, True), span=(FROM_LSN, TO_LSN))
+"""What becomes of a current version that ends."""
 _TYPE, _LSN, _TIMESTAMP = (PREFIX + name for name in ("change_type", "commit_lsn", "commit_timestamp"))
 _Numbers = npt.NDArray[np.int64]
 
@@ -47,6 +48,16 @@ class RowVersions:
     rows: pa.Table
     closings: pa.Table
     emptied: tuple[pa.Scalar, int] | None
+
+    @property
+    def reduced(self) -> Reduced:
+        """What is merged into the lake's table: versions that begin, and what ends others."""
+        begun = self.rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(self.rows)))
+        ended = self.closings
+        for name, value in ((IS_CURRENT, False), (DELETED, True)):
+            ended = ended.append_column(name, pa.repeat(pa.scalar(value), len(ended)))
+        rows = pa.concat_tables([begun, ended], promote_options="default")
+        return Reduced(rows, None if self.emptied is None else end_of(*self.emptied))
 
 
 def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersions:
@@ -95,19 +106,9 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     return RowVersions(made, closings, emptied)
 
 
-def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Array) -> pa.RecordBatch:
-    """Return versions with the current ones ended; `time` and `lsn` are one for all, or one for each.
-
-    One that would end where it began, in the same transaction, is left out.
-    """
-    is_current = batch.column(IS_CURRENT)
-    values = {
-        VALID_TO: pc.if_else(is_current, time, batch.column(VALID_TO)),
-        TO_LSN: pc.if_else(is_current, lsn, batch.column(TO_LSN)),
-        IS_CURRENT: pa.repeat(pa.scalar(value=False), len(batch)),
-    }
-    ended = replaced(batch, values)
-    return ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
+def end_of(time: pa.Scalar, lsn: int) -> dict[str, pa.Scalar]:
+    """Return what a version gets that ends at a time and a position (bytes)."""
+    return {VALID_TO: time, TO_LSN: pa.scalar(lsn, pa.int64()), IS_CURRENT: pa.scalar(value=False)}
 
 
 def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:

@@ -83,33 +83,31 @@ class WaitingTables:
 
     Args:
         report: is told who begins to wait, and who goes on.
+
+    Attributes:
+        tables: each of them, by name.
     """
 
     def __init__(self, report: Reporter) -> None:
         self._report = report
-        self._tables: dict[TableName, WaitingTable] = {}
+        self.tables: dict[TableName, WaitingTable] = {}
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tables
-
-    @property
-    def tables(self) -> Mapping[TableName, WaitingTable]:
-        """Each of them, by name."""
-        return self._tables
+        return name in self.tables
 
     @property
     def is_due(self) -> bool:
         """Whether one is to be tried now."""
-        return any(table.is_due for table in self._tables.values())
+        return any(table.is_due for table in self.tables.values())
 
     def reason(self, name: TableName) -> str | None:
         """Return why a table waits; None: it does not."""
-        table = self._tables.get(name)
+        table = self.tables.get(name)
         return None if table is None else table.error.cause
 
     def is_held(self, name: TableName) -> bool:
         """Tell whether a table waits, and its next try is not due yet."""
-        return name in self._tables and not self._tables[name].is_due
+        return name in self.tables and not self.tables[name].is_due
 
     def add(self, error: HeadraceError, table: MirroredTable) -> None:
         """Let a table wait; one that is held stays so, one that was tried waits twice as long as before.
@@ -122,9 +120,9 @@ class WaitingTables:
         # It fails each time that it is looked at; only tries make the pause longer.
         if self.is_held(name):
             return
-        known = self._tables.get(name)
+        known = self.tables.get(name)
         pause = _FIRST_SECONDS if known is None else min(_LONGEST_SECONDS, 2 * known.pause)
-        self._tables[name] = WaitingTable(error, pause, time.monotonic() + pause, said_of(table))
+        self.tables[name] = WaitingTable(error, pause, time.monotonic() + pause, said_of(table))
         remedy = f" {error.remedy}" if error.remedy else ""
         self._report.warning(
             f"the table {name} waits: {error.cause}.{remedy} The others go on. It is read anew when it can "
@@ -133,19 +131,19 @@ class WaitingTables:
 
     def remove(self, name: TableName) -> None:
         """Let a table go on."""
-        if self._tables.pop(name, None) is not None:
+        if self.tables.pop(name, None) is not None:
             self._report.info(f"the table {name} waits no more")
 
     def forget_others(self, present: Collection[TableName]) -> None:
         """Forget the tables that are not among those that are mirrored."""
-        self._tables = {name: table for name, table in self._tables.items() if name in present}
+        self.tables = {name: table for name, table in self.tables.items() if name in present}
 
     def try_altered(self, now: Mapping[TableName, MirroredTable]) -> None:
         """Make the next try of those tables due that have been altered."""
-        for name, waiting in self._tables.items():
+        for name, waiting in self.tables.items():
             if name in now and waiting.said != said_of(now[name]):
                 # Half, which `add` doubles: an altered table that fails waits as one does for the first time.
-                self._tables[name] = replace(waiting, pause=_FIRST_SECONDS / 2, next_try=0.0)
+                self.tables[name] = replace(waiting, pause=_FIRST_SECONDS / 2, next_try=0.0)
 
     @contextlib.contextmanager
     def alone(self, table: MirroredTable) -> Iterator[None]:
@@ -161,7 +159,7 @@ class WaitingTables:
             HeadraceError(
                 table.error.kind, f"the table {name} was not written: {table.error.cause}", table.error.remedy
             )
-            for name, table in sorted(self._tables.items())
+            for name, table in sorted(self.tables.items())
         ]
         if not errors:
             return None

@@ -11,12 +11,10 @@ from tenacity import retry, retry_if_exception, stop_after_attempt
 
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.alterations import altered_rows
-from headrace.mirror.columns import all_fitted
+from headrace.mirror.alterations import Alteration, altered_rows
 from headrace.mirror.drift import TableDrift
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.lake import LakeTable, known_position, opened
-from headrace.mirror.load_units import UnitLoader, load_in_threads
+from headrace.mirror.lake import known_position, opened
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.log_gaps import (
     Changes,
@@ -32,16 +30,7 @@ from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.typed_changes import typed_rows, without_ahead
-from headrace.mirror.units import (
-    Alter,
-    Apply,
-    Load,
-    ReadParts,
-    Repartition,
-    Wait,
-    bounds_of,
-    has_other_names,
-)
+from headrace.mirror.units import Alter, Load, ReadParts, Wait, bounds_of, has_other_names
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -66,28 +55,23 @@ class LakeWriter:
         ends: where tables are read and written.
         report: is told what is loaded and altered.
         waiting: where a table waits that cannot be written.
-        load_units: reads units of tables that are loaded.
+        loader: reads tables anew.
 
     Attributes:
-        loader: reads tables anew.
+        loader: the same.
         observer: decides what is to be done with each table.
         tables: each table as the database had it when its changes were last written.
         written: those that the last batch was of.
     """
 
     def __init__(
-        self,
-        ends: MirrorEndpoints,
-        report: Reporter,
-        waiting: WaitingTables,
-        *,
-        load_units: UnitLoader = load_in_threads,
+        self, ends: MirrorEndpoints, report: Reporter, waiting: WaitingTables, loader: LakeLoader
     ) -> None:
         self._waiting = waiting
         self._ends = ends
         self._report = report
         self._parts = PartReader(ends)
-        self.loader = LakeLoader(ends, report, waiting, load_units=load_units)
+        self.loader = loader
         self.observer = TableObserver(ends, waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
@@ -125,7 +109,8 @@ class LakeWriter:
                         if not self._read_parts(action, tables[name], notes):
                             to_load.append(name)
                     case _:
-                        self._act(action, tables[name])
+                        if isinstance(action, Alter):
+                            self._alter(action.alteration, tables[name])
                         if has_other_names(tables[name], notes[name]):
                             former = notes[name].catalog
                             notes[name] = replace(notes[name], former=former, altered=now)
@@ -146,22 +131,13 @@ class LakeWriter:
         notes[table.name] = replace(notes[table.name], ahead=(*notes[table.name].ahead, *ahead))
         return True
 
-    def _act(self, action: Apply | Alter | Repartition, table: MirroredTable) -> None:
+    def _alter(self, alteration: Alteration, table: MirroredTable) -> None:
+        self._report.info(f"altering {table.name}: {alteration}")
         lake = opened(self._ends.lake, table.name)
-        match action:
-            case Alter(alteration):
-                self._report.info(f"altering {table.name}: {alteration}")
-                rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
-                self._rewrite(lake, alteration.schema, rows)
-            case Repartition(schema):
-                wanted = ", ".join(map(str, table.partitions)) or "nothing"
-                self._report.info(f"partitioning {table.name} by {wanted}")
-                self._rewrite(lake, schema, lake.rows())
-
-    def _rewrite(self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
-        written = self._ends.lake.write(lake.name, schema, all_fitted(rows, schema))
+        rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
+        written = self._ends.lake.write(lake.name, alteration.schema, rows)
         # At the same position: the rows have the same changes in them as before.
-        self._ends.lake.commit(lake.name, schema, written, known_position(lake), lake)
+        self._ends.lake.commit(lake.name, alteration.schema, written, known_position(lake), lake)
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], notes: Notes

@@ -168,7 +168,9 @@ def test_a_clock_that_is_set_back_is_waited_for(lake: IcebergLake, monkeypatch: 
 
 def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
     for number in (1, 2):
-        lake.write_own(POSITIONS, pa.table({"number": [number]}))
+        rows = pa.table({"number": [number]})
+        files = lake.write(POSITIONS, rows.schema, rows.to_batches())
+        lake.commit(POSITIONS, rows.schema, files, (0, 0), lake.open(POSITIONS))
     own = lake.open(POSITIONS)
     assert own is not None
     assert [batch.to_pydict() for batch in own.rows()] == [{"number": [2]}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,7 @@ class Loading:
     def loader(self, load_units: UnitLoader) -> LakeLoader:
         ends = MirrorEndpoints(self._url, SLOT, SLOT, self._selection, self.lake)
         report = SilentReporter()
-        return LakeLoader(ends, report, WaitingTables(report), load_units=load_units)
+        return LakeLoader(ends, report, WaitingTables(report), threading.Event(), load_units)
 
     def rows(self) -> list[tuple[Any, ...]]:
         table = self.lake.open(T)

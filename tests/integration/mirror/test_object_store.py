@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from headrace.catalog.types import RowType
-from headrace.config.mirror import Format
+from headrace.config.mirror import Format, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.iceberg.lake import IcebergLake
@@ -25,7 +25,7 @@ from support.lake import FORMATS, lake_at, read_table
 from support.object_store import ObjectStore, object_store
 
 ITEMS = TableName("public", "items")
-TABLE = MirroredTable(1, RowType(ITEMS, (), {}), (), (), {}, {})
+TABLE = MirroredTable(1, RowType(ITEMS, (), {}), (), (), {}, {}, MirroredTables(tables=("public.items",)))
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 

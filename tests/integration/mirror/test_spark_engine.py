@@ -124,7 +124,7 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     files = []
     for value, key in enumerate(keys[:-1]):
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
-        files += write_files(lake.folder(TABLE, schema), schema, [batch])
+        files += write_files(lake.folder(TABLE), schema, [batch])
     lake.commit(TABLE, schema, files, (1, 0))
     values = [100 + number for number in range(len(keys))]
     deleted = [number % 2 == 1 and number < len(keys) - 1 for number in range(len(keys))]

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.deletions import DELETED_AT, FIELDS, IS_DELETED, MARKS, emptied_rows, row_deletions
-from headrace.mirror.modes import LoadMoment
-from headrace.mirror.net_changes import in_order
-from headrace.mirror.soft_delete import SoftDeleteMode
+from headrace.mirror.deletions import DELETED_AT, ENDING, FIELDS, IS_DELETED, row_deletions
+from headrace.mirror.modes import LoadMoment, SoftDeleteMode
+from headrace.mirror.net_changes import DELETED, in_order
 
 _SCHEMA = pa.schema(
     [
@@ -119,11 +118,11 @@ def merged(lake: State, changes: list[dict[str, Any]]) -> State:
     ]
     result = dict(lake)
     if found.emptied is not None:
-        kept = emptied_rows([pa.RecordBatch.from_pylist(old, schema)], ["id"], found)
+        kept = found.remaining([pa.RecordBatch.from_pylist(old, schema)], ["id"], ENDING)
         result = {row["id"]: (row["v"], row[DELETED_AT]) for batch in kept for row in batch.to_pylist()}
     for row in found.rows.to_pylist():
         key = row["id"]
-        if not row[MARKS]:
+        if not row[DELETED]:
             assert row[IS_DELETED] == (row[DELETED_AT] is not None)
             result[key] = row["v"], row[DELETED_AT]
         elif key in result and result[key][1] is None:

@@ -125,7 +125,7 @@ def test_infinite_moments_are_written_without_bounds(tmp_path: Path) -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("day", pa.date32())])
     far = pa.array([9_224_318_016_000_000]).cast(schema.types[0]), pa.array([106_762_940], pa.int32())
     batch = pa.record_batch([far[0], far[1].cast(pa.date32())], schema=schema)
-    [file] = write_files(DeltaLake(str(tmp_path)).folder(TABLE, schema), schema, [batch])
+    [file] = write_files(DeltaLake(str(tmp_path)).folder(TABLE), schema, [batch])
     assert json.loads(file.statistics) == {
         "numRecords": 1,
         "minValues": {},

@@ -30,8 +30,6 @@ def test_masked_values_are_hashed_starred_or_left_out() -> None:
     assert masked.schema == rows.schema
     [batch] = rows.to_batches()
     assert MASKS.apply(batch).to_pydict() == expected
-    assert MASKS.value("email", pa.scalar("ä@b")).as_py() == expected["email"][0]
-    assert MASKS.value("id", pa.scalar(7)).as_py() == 7
 
 
 def test_another_salt_is_another_mask() -> None:

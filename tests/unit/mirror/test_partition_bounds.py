@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+from headrace.mirror.delta import DeltaLake
 from headrace.mirror.partition_bounds import (
     Ahead,
     Bound,
-    aheads_from_text,
-    aheads_to_text,
     can_tell,
     condition,
-    leaves_from_text,
-    leaves_to_text,
     parse_bounds,
     rows_within,
 )
+from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.model.names import TableName
 from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
 
@@ -46,7 +47,7 @@ def test_rows_within_a_bound_are_told(
 ) -> None:
     bounds = parse_bounds([(3, strategy, bound)])
     assert bounds is not None
-    assert can_tell(bounds, {3: kind})
+    assert can_tell(bounds, {3: ("c", kind)})
     rows = pa.table({"c": pa.array(values, kind.arrow)})
     assert rows_within(rows, bounds, {3: ("c", kind)}).to_pylist() == [bool(flag) for flag in within]
 
@@ -61,7 +62,7 @@ def test_a_row_of_a_partition_of_a_partition_is_within_both() -> None:
         {"d": pa.array([20454, 20454, 20500], pa.int32()).cast(pa.date32()), "k": ["a", "b", "a"]}
     )
     assert rows_within(rows, bounds, columns).to_pylist() == [True, False, False]
-    assert condition(bounds, {1: "d", 2: "k"}) == (
+    assert condition(bounds, columns) == (
         '"d" IS NOT NULL AND "d" >= \'2026-01-01\' AND "d" < \'2026-02-01\' AND ("k" IN (\'a\'))'
     )
 
@@ -82,14 +83,16 @@ def test_a_row_of_a_partition_of_a_partition_is_within_both() -> None:
     ],
 )
 def test_what_a_bound_does_not_tell_is_said(levels: list[tuple[int, str, str]], kind: ValueType) -> None:
-    assert not can_tell(parse_bounds(levels), {3: kind})
+    assert not can_tell(parse_bounds(levels), {3: ("c", kind)})
 
 
-def test_what_is_kept_of_partitions_comes_back() -> None:
+def test_what_is_noted_of_partitions_comes_back(tmp_path: Path) -> None:
     bounds = (Bound(1, "list", ("a", None)), Bound(2, "range", (None, "3")))
-    leaves = {5: bounds, 6: None}
-    assert leaves_from_text(leaves_to_text(leaves)) == leaves
-    assert leaves_from_text(leaves_to_text({})) == {}
     aheads = (Ahead(9, bounds), Ahead(10, bounds[:1]))
-    assert aheads_from_text(aheads_to_text(aheads)) == aheads
-    assert aheads_from_text(aheads_to_text(())) == ()
+    tables = {
+        TableName("public", "parted"): TablePosition(1, 2, 3, leaves={5: bounds, 6: None}, ahead=aheads),
+        TableName("public", "plain"): TablePosition(1, 2, 4),
+    }
+    table = PositionsTable(DeltaLake(str(tmp_path)), "slot")
+    table.write(LakePositions(tables, {"lsn": "0/1"}))
+    assert table.read().tables == tables

@@ -9,12 +9,12 @@ import pytest
 
 from headrace.catalog.fingerprint import ColumnPrint, TablePrint
 from headrace.catalog.types import RowType
+from headrace.config.mirror import MirroredTables
 from headrace.config.secret import Secret
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.masks import Masks
 from headrace.mirror.table_checks import check_named_columns, find_namesakes, find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
-from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
 
@@ -24,7 +24,9 @@ _TYPES = {
 }
 
 
-def table(masks: dict[str, Any], *partition_by: str, **values: Any) -> MirroredTable:
+def table(
+    masks: dict[str, Any], *partition_by: str, options: dict[str, Any] | None = None, **values: Any
+) -> MirroredTable:
     """A table users (id, name, score, born, seen, _seen_day), whose key is id."""
     columns = {"id": 23, "name": 25, "score": 701, "born": 1082, "seen": 1184, "_seen_day": 25}
     attributes = tuple(Attribute(name, oid) for name, oid in columns.items())
@@ -38,7 +40,9 @@ def table(masks: dict[str, Any], *partition_by: str, **values: Any) -> MirroredT
         numbers={name: number for number, name in enumerate(columns, 1)},
         defaults={},
         masks=Masks(masks, Secret("salt")),
-        partitions=tuple(map(parse_partition, partition_by)),
+        part=MirroredTables(tables=("public.users",)).model_copy(
+            update={"partition_by": partition_by, **(options or {})}
+        ),
     )
     return replace(made, **values)
 
@@ -47,8 +51,8 @@ def table(masks: dict[str, Any], *partition_by: str, **values: Any) -> MirroredT
     ("given", "problems"),
     [
         (table({"id": "sha256", "score": "null"}, "day(seen)", columns=("id", "seen", "score")), []),
-        (table({}, "id", "name", "month(born)", "hour(seen)", soft_delete=True), []),
-        (table({}, "day(_commit_timestamp)", "_change_type", mode="changes"), []),
+        (table({}, "id", "name", "month(born)", "hour(seen)", options={"soft_delete": True}), []),
+        (table({}, "day(_commit_timestamp)", "_change_type", options={"mode": "changes"}), []),
         (
             table({"email": "redact", "id": "null"}, "x", "day(y)"),
             [
@@ -68,10 +72,10 @@ def table(masks: dict[str, Any], *partition_by: str, **values: Any) -> MirroredT
                 "users has a column _seen_day, as the partitions need",
             ],
         ),
-        (table({}, "_is_current", mode="history"), ["users has no column _is_current"]),
+        (table({}, "_is_current", options={"mode": "history"}), ["users has no column _is_current"]),
         (table({}, "id", columns=("id",)), ["all columns of users would be partitions"]),
         (
-            table({}, soft_delete=True, key=(), has_full_identity=True),
+            table({}, options={"soft_delete": True}, key=(), has_full_identity=True),
             ["users has no key: soft_delete needs one"],
         ),
     ],
@@ -94,7 +98,7 @@ def renamed(made: MirroredTable, name: str) -> MirroredTable:
         made,
         row_type=RowType(made.name, attributes, {one.name: resolve(one, _TYPES) for one in attributes}),
         numbers={one: number for number, one in enumerate(names, 1)},
-        columns=tuple(one for one in names if one in (made.chosen or names) and one not in made.excluded),
+        columns=tuple(one for one in names if not made.part.leaves_out(one)),
     )
 
 
@@ -108,9 +112,13 @@ def noted(table: MirroredTable) -> TablePrint:
     ("before", "told"),
     [
         (table({"name": "redact"}), "Write other into masks"),
-        (table({}, chosen=("id", "name"), columns=("id", "name")), "Write other into columns"),
+        (table({}, options={"columns": ("id", "name")}, columns=("id", "name")), "Write other into columns"),
         (
-            table({}, excluded=("name",), columns=("id", "score", "born", "seen", "_seen_day")),
+            table(
+                {},
+                options={"exclude_columns": ("name",)},
+                columns=("id", "score", "born", "seen", "_seen_day"),
+            ),
             "Write other into exclude_columns",
         ),
     ],
@@ -125,7 +133,9 @@ def test_a_column_that_the_file_names_may_not_be_renamed(before: MirroredTable, 
 
 def test_a_column_that_the_file_does_not_name_may_be_renamed_and_added() -> None:
     before = table(
-        {"score": "null"}, excluded=("born",), columns=("id", "name", "score", "seen", "_seen_day")
+        {"score": "null"},
+        options={"exclude_columns": ("born",)},
+        columns=("id", "name", "score", "seen", "_seen_day"),
     )
     assert find_renamed(renamed(before, "other"), noted(before)) is None
     masked = replace(before, masks=Masks({"name": "redact"}, Secret("salt")))
@@ -149,10 +159,10 @@ def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
     assert find_namesakes(names[3:], []) == {}
 
 
-@pytest.mark.parametrize("option", ["chosen", "excluded"])
+@pytest.mark.parametrize("option", ["columns", "exclude_columns"])
 def test_a_column_that_no_table_of_a_part_has_is_refused_before_the_first_load(option: str) -> None:
     users, other = TableName("public", "users"), TableName("public", "other")
-    tables = {users: table({}, **{option: ("id", "email")}), other: table({})}
+    tables = {users: table({}, options={option: ("id", "email")}), other: table({})}
     with pytest.raises(HeadraceError, match="has a column email"):
         check_named_columns(tables, [other])
     check_named_columns(tables, [users, other])

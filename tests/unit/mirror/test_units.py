@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
 from headrace.catalog.types import RowType
+from headrace.config.mirror import MirroredTables
 from headrace.errors import Kind
 from headrace.mirror.drift import TableDrift
+from headrace.mirror.lake import LakeTable
 from headrace.mirror.partition_bounds import Bound
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import (
     Alter,
     Apply,
-    LakeFacts,
     Load,
     ObservedTable,
     ReadParts,
-    Repartition,
     Wait,
     decide,
     has_other_names,
 )
-from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
 from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
@@ -44,7 +44,7 @@ def catalog_of(numbers: dict[str, int], touched: int = 1) -> Fingerprint:
     return Fingerprint({NAME: TablePrint(1, columns, {}, highest=max(numbers.values()))})
 
 
-def table_of(*columns: str, **values: object) -> MirroredTable:
+def table_of(*columns: str, **options: object) -> MirroredTable:
     numbers = {name: number for number, name in enumerate(("id", *columns), 1)}
     kinds = {name: _INT if name == "id" else _TEXT for name in numbers}
     table = MirroredTable(
@@ -54,9 +54,15 @@ def table_of(*columns: str, **values: object) -> MirroredTable:
         columns=tuple(numbers),
         numbers=numbers,
         defaults={},
+        part=MirroredTables(tables=("public.t",)),
         catalog=catalog_of(numbers),
     )
-    return replace(table, **values)  # type: ignore[arg-type]
+    return with_options(table, **options)
+
+
+def with_options(table: MirroredTable, **options: object) -> MirroredTable:
+    """A table of which the file says something."""
+    return replace(table, part=table.part.model_copy(update=options))
 
 
 def with_file(table: MirroredTable, file: int) -> MirroredTable:
@@ -66,9 +72,19 @@ def with_file(table: MirroredTable, file: int) -> MirroredTable:
 
 T = table_of("a", "b")
 NOTED = TablePosition(3, 100, 1, catalog=T.catalog)
-LAKE = LakeFacts("lake/public/t", T.lake_schema, (99, 0))
-LIVE = ObservedTable(NOTED, LAKE)
-WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
+
+
+@dataclass(frozen=True)
+class Lake:
+    """What a decision asks of the lake's table."""
+
+    schema: pa.Schema = T.lake_schema
+    position: tuple[int, int] | None = (99, 0)
+    uri: str = "lake/public/t"
+
+
+LIVE = ObservedTable(NOTED, cast("LakeTable", Lake()))
+WRITTEN = replace(LIVE, other_commit="WRITE, version 4")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +98,7 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (T, WRITTEN, "another program has written the lake's table t (WRITE, version 4)"),
         (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
         (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
-        (replace(T, where="id > 1"), LIVE, "where"),
+        (with_options(T, where="id > 1"), LIVE, "where"),
         (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),
         (table_of("a", "c"), replace(LIVE, noted=replace(NOTED, altered=101)), "altered again before"),
         (
@@ -105,12 +121,12 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
     [
         (replace(T, key=()), LIVE, Kind.REPLICA_IDENTITY, "has no key"),
         (replace(T, key=()), replace(LIVE, noted=None, lake=None), Kind.REPLICA_IDENTITY, "has no key"),
-        (T, replace(LIVE, lake=replace(LAKE, position=None)), Kind.CONFIG, "no mirror wrote"),
-        (replace(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
-        (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
-        (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, "is called c now"),
+        (T, replace(LIVE, lake=cast("LakeTable", Lake(position=None))), Kind.CONFIG, "no mirror wrote"),
+        (with_options(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
+        (with_options(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
+        (table_of("a", "c", exclude_columns=("b",)), LIVE, Kind.BINDING, "is called c now"),
         (
-            replace(table_of("a", "c"), excluded=("b",)),
+            table_of("a", "c", exclude_columns=("b",)),
             replace(LIVE, waits="it was renamed", is_sent=False),
             Kind.BINDING,
             "is called c now",
@@ -120,9 +136,9 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
 def test_what_nobody_but_its_owner_can_mend_waits(
     table: MirroredTable, observed: ObservedTable, kind: Kind, told: str
 ) -> None:
-    if table.excluded:  # its column b, which the file leaves out, is called c by now
+    if table.part.exclude_columns:  # its column b, which the file leaves out, is called c by now
         without = replace(T, columns=("id", "a"))
-        observed = replace(observed, lake=replace(LAKE, schema=without.lake_schema))
+        observed = replace(observed, lake=cast("LakeTable", Lake(without.lake_schema)))
     action = decide(table, observed)
     assert isinstance(action, Wait)
     assert action.error.kind is kind
@@ -145,8 +161,8 @@ def test_what_the_lake_has_is_altered_in_place() -> None:
     added = decide(table_of("a", "b", "c"), LIVE)
     assert isinstance(added, Alter)
     assert str(added.alteration) == "+c"
-    action = decide(replace(T, partitions=(parse_partition("a"),)), LIVE)
-    assert isinstance(action, Repartition)
+    action = decide(with_options(T, partition_by=("a",)), LIVE)
+    assert isinstance(action, Alter)
 
 
 def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:
@@ -173,8 +189,8 @@ def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
         (T, replace(PARTED, drift=TableDrift("nobody knows it", frozenset({7})))),
         (T, replace(PARTED, drift=TableDrift("values were computed anew"))),
         (table_of("a", "c"), PARTED),
-        (replace(T, partitions=(parse_partition("a"),)), PARTED),
-        (replace(T, where="id > 1"), PARTED),
+        (with_options(T, partition_by=("a",)), PARTED),
+        (with_options(T, where="id > 1"), PARTED),
     ],
 )
 def test_where_more_than_a_partition_changed_the_table_is_loaded(
@@ -184,6 +200,6 @@ def test_where_more_than_a_partition_changed_the_table_is_loaded(
 
 
 def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
-    table = replace(T, mode="changes")
-    lake = replace(LAKE, schema=table.lake_schema)
+    table = with_options(T, mode="changes")
+    lake = cast("LakeTable", Lake(table.lake_schema))
     assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.catalog.fingerprint import Fingerprint, TablePrint
 from headrace.catalog.types import RowType
+from headrace.config.mirror import MirroredTables
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.waiting import WaitingTables
@@ -23,6 +24,7 @@ TABLE = MirroredTable(
     columns=(),
     numbers={},
     defaults={},
+    part=MirroredTables(tables=("public.t",)),
 )
 OTHER = replace(TABLE, row_type=RowType(TableName("public", "u"), (), {}))
 

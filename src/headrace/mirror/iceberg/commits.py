@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Sequence
 
@@ -17,13 +16,12 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import files_joined, other_writer
+from headrace.mirror.iceberg.schemas import OWN, levels, table_of, written_columns
+from headrace.mirror.lake import files_joined, other_writer, reaching_commit
 from headrace.mirror.net_changes import Position
-from headrace.model.failpoints import reach
+from headrace.mirror.partitions import partitions_of
 from headrace.model.names import TableName
 
-OWN = "headrace"
-"""Names, in a snapshot's summary and a table's properties, the position up to where a table has the log."""
 _RETRIES = "commit.retry.num-retries"
 PROPERTIES = {
     # Tried again, a commit would come behind another writer's, whose rows may be newer.
@@ -50,9 +48,37 @@ def noted_position(snapshot: Snapshot) -> Position | None:
     return None if text is None else read_position(text)
 
 
-def table_of(change: Transaction) -> Table:
-    """Return the table that a transaction changes, as it was when it was opened, or as it is planned."""
-    return change._table  # noqa: SLF001 - the library tells where a planned table's files go nowhere else
+def find_other_commit(table: Table, since: int, *, or_own: bool = False) -> str | None:
+    """Return what another program did to the rows or columns behind a snapshot; None: nothing.
+
+    Args:
+        table: the table as it is now.
+        since: the snapshot.
+        or_own: count what mirrors did, too.
+    """
+    metadata = table.metadata
+    written = written_columns(metadata)
+    if written is None or written.names != [field.name for field in metadata.schema().fields]:
+        return "other columns"
+    if {*partitions_of(written)} != {*levels(table.spec(), table.schema())}:
+        return "other partitions"
+    present = metadata.current_snapshot()
+    for snapshot in ancestors_of(present, metadata):
+        if snapshot.snapshot_id == since:
+            return None
+        operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
+        # REPLACE leaves the rows as they are: files were joined.
+        if (or_own or noted_position(snapshot) is None) and operation != Operation.REPLACE.value:
+            return f"{operation}, snapshot {snapshot.snapshot_id}"
+        if snapshot.parent_snapshot_id == since:
+            return None  # that one is removed by now, as old ones are
+    return f"snapshot {snapshot_id(table)} is in the place of {since}"
+
+
+def snapshot_id(table: Table) -> int:
+    """Return the id of a table's present snapshot; 0: it has none."""
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else snapshot.snapshot_id
 
 
 def commit(
@@ -63,7 +89,6 @@ def commit(
     *,
     added: Sequence[DataFile] = (),
     removed: Sequence[DataFile] = (),
-    is_own: bool = False,
 ) -> None:
     """Commit a change of a table.
 
@@ -74,7 +99,6 @@ def commit(
         errors: what is raised where the lake does not answer.
         added: data files that the table gets.
         removed: data files that it loses.
-        is_own: whether it is a table of the mirror's own.
 
     Raises:
         HeadraceError: CONTINUITY where another program's commit came first.
@@ -89,20 +113,18 @@ def commit(
             f"the clock is behind the last commit of {table.location()}",
             "Set it right, or wait.",
         )
-    snapshot_id = _add_snapshots(change, {OWN: f"{position[0]}/{position[1]}"}, added, removed)
-    if not is_own:
-        reach("mirror_commit")
+    made = _add_snapshots(change, {OWN: f"{position[0]}/{position[1]}"}, added, removed)
+    reaching_commit(name, "mirror_commit")
     try:
         change.commit_transaction()
     except (CommitFailedException, TableAlreadyExistsError) as error:
         # The library of a catalog may have sent the commit twice: the second one finds the first.
-        if not _is_made(table, snapshot_id):
+        if not _is_made(table, made):
             raise _refused(name, table, error) from error
     except errors:
-        if not _is_made(table, snapshot_id):
+        if not _is_made(table, made):
             raise
-    if not is_own:
-        reach("mirror_committed")
+    reaching_commit(name, "mirror_committed")
 
 
 def _add_snapshots(
@@ -127,31 +149,16 @@ def _add_snapshots(
 
 def _refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
     """Return the error of a commit that others preceded, behind the table as it was opened."""
-    before = table.metadata
-    present_table = _present(table)
-    if present_table is None:
-        return other_writer(name, error)
-    present = present_table.metadata
-    later = itertools.takewhile(
-        lambda snapshot: snapshot.snapshot_id != before.current_snapshot_id,
-        ancestors_of(present.current_snapshot(), present),
-    )
-    is_harmless = (
-        present.table_uuid == before.table_uuid
-        and present.current_schema_id == before.current_schema_id
-        and present.default_spec_id == before.default_spec_id
-        and all(
-            snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
-            for snapshot in later
-        )
-    )
+    present = _present(table)
+    since = snapshot_id(table)
+    is_harmless = present is not None and find_other_commit(present, since, or_own=True) is None
     return files_joined(name, error) if is_harmless else other_writer(name, error)
 
 
-def _is_made(table: Table, snapshot_id: int) -> bool:
+def _is_made(table: Table, made: int) -> bool:
     """Tell whether a commit was made whose answer was lost."""
     present = _present(table)
-    return present is not None and present.snapshot_by_id(snapshot_id) is not None
+    return present is not None and present.snapshot_by_id(made) is not None
 
 
 def _present(table: Table) -> Table | None:

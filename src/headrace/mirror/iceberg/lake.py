@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
@@ -19,10 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from headrace.config.mirror import CATALOG
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile
-from headrace.mirror.iceberg.commits import PROPERTIES, commit, table_of
+from headrace.mirror.iceberg.commits import PROPERTIES, commit
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
-from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, to_text
-from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
+from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, table_of, to_text
+from headrace.mirror.iceberg.table import IcebergTable, described, write_data
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
@@ -47,23 +47,16 @@ class IcebergLake:
         self.location = location if self.is_catalog else str(Path(location).absolute())
         self.errors: tuple[type[Exception], ...] = (OSError, RESTError, SQLAlchemyError)
         self.file_bytes = file_bytes
-        self._opened: Catalog | None = None
         self._planned: dict[Identifier, CreateTableTransaction] = {}
         self._lock = threading.RLock()
 
-    @property
+    @functools.cached_property
     def catalog(self) -> Catalog:
         """What knows the tables.
 
         Raises:
             HeadraceError: CONFIG: the library's configuration has no such catalog.
         """
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._open_catalog()
-            return self._opened
-
-    def _open_catalog(self) -> Catalog:
         if not self.is_catalog:
             Path(self.location).mkdir(parents=True, exist_ok=True)
             # No text: whether a `?` or `%` of the path is one depends on SQLAlchemy's version.
@@ -95,13 +88,6 @@ class IcebergLake:
         """Open the lake's table; None where there is none."""
         return self._opened_as(table, self._load(table))
 
-    def write_own(self, table: TableName, rows: pa.Table) -> None:
-        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-        files = self.write(table, rows.schema, rows.to_batches())
-        with self._lock:
-            change = self._change(table, rows.schema)
-            self._commit(table, change, files, (0, 0), is_own=True)
-
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files of `table`, which may not be there yet; no commit names them yet.
 
@@ -110,10 +96,6 @@ class IcebergLake:
             OSError: they cannot be written.
         """
         return write_data(table, self._change(table, schema), batches, self.file_bytes)
-
-    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
-        """Return the folder of the data files of `table`, which may not be there yet."""
-        return data_folder(table_of(self._change(table, schema)))
 
     def commit(
         self,
@@ -134,23 +116,11 @@ class IcebergLake:
             change = self._change(table, schema)
             now = self._opened_as(table, table_of(change))
             check_unwritten(table, now if adds and after is None else after, now)
-            self._commit(table, change, files, position, adds=adds)
-
-    def _commit(
-        self,
-        table: TableName,
-        change: Transaction,
-        files: Sequence[DataFile],
-        position: Position,
-        *,
-        adds: bool = False,
-        is_own: bool = False,
-    ) -> None:
-        removed = [] if adds else present_files(change)
-        added = described(table, change, files)
-        # Making the table and its first rows is one commit: no reader finds it empty.
-        self._planned.pop(self.identifier(table), None)
-        commit(table, change, position, self.errors, added=added, removed=removed, is_own=is_own)
+            removed = [] if adds else present_files(change)
+            added = described(table, change, files)
+            # Making the table and its first rows is one commit: no reader finds it empty.
+            self._planned.pop(self.identifier(table), None)
+            commit(table, change, position, self.errors, added=added, removed=removed)
 
     def _opened_as(self, table: TableName, found: Table | None) -> IcebergTable | None:
         """Return the lake's table that the catalog has as `found`; None where it is but planned."""

@@ -9,13 +9,14 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import DataScan, Transaction
+from pyiceberg.table import DataScan, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 
-from headrace.mirror.iceberg.commits import OWN, table_of
 from headrace.mirror.partitions import partitions_of
 from headrace.model.lake_partition import Partition
 
+OWN = "headrace"
+"""Names, in a snapshot's summary and a table's properties, the position up to where a table has the log."""
 COLUMNS = "headrace.columns"
 """The property with the table's columns, their types and metadata."""
 
@@ -64,6 +65,11 @@ def _alter_columns(change: Transaction, schema: pa.Schema, staying: Collection[s
     with change.update_schema() as update:
         for name in reversed(schema.names):
             update.move_first((name,))
+
+
+def table_of(change: Transaction) -> Table:
+    """Return the table that a transaction changes, as it was when it was opened, or as it is planned."""
+    return change._table  # noqa: SLF001 - the library tells where a planned table's files go nowhere else
 
 
 def present_files(change: Transaction) -> list[DataFile]:

@@ -11,34 +11,34 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import all_fitted
-from headrace.mirror.deletions import DELETED_AT, IS_DELETED, MARKS
-from headrace.mirror.deletions import deleted as ended
-from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.iceberg.commits import OWN, commit, noted_position, read_position, table_of
+from headrace.mirror.files import DataFile
+from headrace.mirror.iceberg.commits import (
+    commit,
+    find_other_commit,
+    noted_position,
+    read_position,
+    snapshot_id,
+)
 from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
 from headrace.mirror.iceberg.partitions import partition_names, with_values
 from headrace.mirror.iceberg.removal import remove_files
-from headrace.mirror.iceberg.schemas import levels, written_columns
+from headrace.mirror.iceberg.schemas import OWN, levels, table_of, written_columns
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import known_position, other_writer
-from headrace.mirror.net_changes import DELETED, Position
+from headrace.mirror.net_changes import DELETED, REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
-from headrace.mirror.partitions import partitions_of
-from headrace.mirror.versions import FIELDS, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
-from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 
 _THREADS = 2
@@ -49,23 +49,21 @@ Rewrite = Callable[[pa.RecordBatch, Places], Iterator[pa.RecordBatch]]
 """Returns what becomes of a file's rows, of which it is known which keys they have."""
 
 
+@dataclass(frozen=True)
 class IcebergTable:
     """One Iceberg table, as it was when it was opened.
 
-    Args:
+    Attributes:
         name: the database's table.
         table: the library's table.
         file_bytes: the size of data files, about.
         errors: what is raised where the lake does not answer.
     """
 
-    def __init__(
-        self, name: TableName, table: Table, file_bytes: int, errors: tuple[type[Exception], ...]
-    ) -> None:
-        self.name = name
-        self.table = table
-        self._file_bytes = file_bytes
-        self._errors = errors
+    name: TableName
+    table: Table
+    file_bytes: int
+    errors: tuple[type[Exception], ...]
 
     @property
     def uri(self) -> str:
@@ -73,13 +71,9 @@ class IcebergTable:
         return self.table.location()
 
     @property
-    def _snapshot(self) -> Snapshot | None:
-        return self.table.metadata.current_snapshot()
-
-    @property
     def version(self) -> int:
         """The id of the table's present snapshot."""
-        return 0 if self._snapshot is None else self._snapshot.snapshot_id
+        return snapshot_id(self.table)
 
     @property
     def position(self) -> Position | None:
@@ -87,7 +81,7 @@ class IcebergTable:
 
         A snapshot of another program says nothing of it: the one before does, or the table's property.
         """
-        for snapshot in ancestors_of(self._snapshot, self.table.metadata):
+        for snapshot in ancestors_of(self.table.current_snapshot(), self.table.metadata):
             noted = noted_position(snapshot)
             if noted is not None:
                 return noted
@@ -96,22 +90,7 @@ class IcebergTable:
 
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
-        metadata = self.table.metadata
-        written = written_columns(metadata)
-        if written is None or written.names != [field.name for field in metadata.schema().fields]:
-            return "other columns"
-        if {*partitions_of(written)} != {*self._levels}:
-            return "other partitions"
-        for snapshot in ancestors_of(self._snapshot, metadata):
-            if snapshot.snapshot_id == since:
-                return None
-            operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
-            # REPLACE leaves the rows as they are: files were joined.
-            if noted_position(snapshot) is None and operation != Operation.REPLACE.value:
-                return f"{operation}, snapshot {snapshot.snapshot_id}"
-            if snapshot.parent_snapshot_id == since:
-                return None  # that one is removed by now, as old ones are
-        return f"snapshot {self.version} is in the place of {since}"
+        return find_other_commit(self.table, since)
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
@@ -119,10 +98,6 @@ class IcebergTable:
         written = {field.name: field for field in written_columns(self.table.metadata) or ()}
         present = schema_to_pyarrow(self.table.schema(), include_field_ids=False)
         return pa.schema([written.get(field.name, field) for field in present])
-
-    @property
-    def _levels(self) -> list[Partition]:
-        return levels(self.table.spec(), self.table.schema())
 
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
@@ -153,57 +128,41 @@ class IcebergTable:
         for file in self._files_with(index):
             yield from self._read(file, columns)
 
-    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, or mark them as deleted, in one commit.
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
+        """Write rows and end others by key, in one commit.
 
-        An updated row stays in the file that had it, so that files keep the ranges of keys that they have.
+        A row that is replaced stays in the file that had it, so that files keep the ranges of keys that they
+        have.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        marks = MARKS in rows.column_names
-        flag = MARKS if marks else DELETED
-        is_flagged = rows.column(flag).to_numpy()
-        batch = _one_batch(rows.drop_columns([flag]))
-        written = np.array(is_flagged)  # which of the rows are in a file by now, or need not be
+        ends = np.asarray(rows.column(DELETED).to_numpy(), np.bool_)
+        batch = _one_batch(rows.drop_columns([DELETED]))
+        sought, is_end, only = batch, ends, None
+        if ending.span is not None and ending.live is not None:
+            # What is written comes beside what is there: only rows that end are looked for.
+            sought, is_end, only = batch.filter(pa.array(ends)), ends[ends], ending.live[0]
+        written = np.array(ends)  # which of the rows are in a file by now, or need not be
         # `_rewrite` changes several files at once, and each new row must be written once.
         lock = threading.Lock()
 
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
-            goes = places >= 0
-            if marks:
-                # a row that is deleted already keeps the time when it was
-                ends = goes & is_flagged[places] & ~_flags(old.column(IS_DELETED))
-                goes &= ends | ~is_flagged[places]
-                time = batch.column(DELETED_AT).take(pa.array(places[ends]))
-                yield ended(old.filter(pa.array(ends)), time)
-            yield old.filter(pa.array(~goes))
+            is_ended = (places >= 0) & is_end[places]
+            is_replaced = (places >= 0) & ~is_end[places]
+            is_ended &= _flags(ending.is_live(old))
+            if ending.columns:
+                ends_by = sought.take(pa.array(places[is_ended]))
+                values = {name: ends_by.column(name) for name in ending.columns}
+                yield ending.ended(old.filter(pa.array(is_ended)), values)
+            yield old.filter(pa.array(~is_ended & ~is_replaced))
             with lock:
-                new = np.unique(places[places >= 0])
+                new = np.unique(places[is_replaced])
                 new = new[~written[new]]
                 written[new] = True
             yield batch.take(pa.array(new))
 
-        self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
-
-    def add_versions(self, found: RowVersions, key: Sequence[str], position: Position) -> None:
-        """End current versions, and add others, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        closings = _one_batch(found.closings)
-
-        def end(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
-            ends = pa.array(places, mask=places < 0)
-            is_ended = pc.and_(ends.is_valid(), old.column(IS_CURRENT))
-            yield old.filter(pc.invert(is_ended))
-            ends = ends.filter(is_ended)
-            times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
-            yield closed(old.filter(is_ended), times, closings.column(TO_LSN).take(ends))
-
-        begun = _one_batch(found.rows)
-        self._rewrite(closings, key, end, lambda: begun, position, only=IS_CURRENT)
+        self._rewrite(sought, key, update, lambda: batch.filter(pa.array(~written)), position, only=only)
 
     def _rewrite(
         self,
@@ -259,12 +218,12 @@ class IcebergTable:
             return [file for file, found in zip(files, threads.map(has, files), strict=True) if found]
 
     def _write(self, batches: Iterable[pa.RecordBatch], file_bytes: int | None = None) -> list[DataFile]:
-        return write_data(self.name, self.table.transaction(), batches, file_bytes or self._file_bytes)
+        return write_data(self.name, self.table.transaction(), batches, file_bytes or self.file_bytes)
 
     def _commit(self, position: Position, added: Sequence[DataFile], removed: Sequence[IcebergFile]) -> None:
         change = self.table.transaction()
         files = described(self.name, change, added)
-        commit(self.name, change, position, self._errors, added=files, removed=removed)
+        commit(self.name, change, position, self.errors, added=files, removed=removed)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""
@@ -300,11 +259,6 @@ class IcebergTable:
         return remove_files(self.table, retention_seconds)
 
 
-def data_folder(table: Table) -> FileSystem:
-    """Return the folder of a table's data files."""
-    return file_system(table.io, _data_location(table))
-
-
 def _data_location(table: Table) -> str:
     return f"{table.location()}/data"
 
@@ -329,11 +283,10 @@ def write_data(
     metadata = change.table_metadata
     columns = schema_to_pyarrow(metadata.schema())
     rows = all_fitted(batches, columns)
-    folder = data_folder(table_of(change))
+    table = table_of(change)
+    folder = file_system(table.io, _data_location(table))
     by = levels(metadata.spec(), metadata.schema())
     names = partition_names(by)
-    if not names:
-        return write_files(folder, columns, rows, file_bytes, options=_WRITTEN)
     return write_partitions(
         name,
         folder,
