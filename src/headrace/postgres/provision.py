@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -257,23 +257,14 @@ def _publish(
     if existing is not None:
         check_requirements(connection, existing, found, requirements)
     added = [facts for facts in found if facts.root in missing]
-    parts = {
-        facts.root: requirements[facts.root].sent(facts) for facts in added if facts.root in requirements
-    }
-    selections = with_row_columns(connection, {table: part for table, part in parts.items() if part != WHOLE})
+    selections = _selections(connection, added, requirements)
     refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
     # pgoutput looks publications up as of each change: at the slot's beginning there was none.
     if existing is None and slot is not None:
         refused.append(publication_too_young(publication, slot))
     if existing is not None and missing and not (create and existing.own):
         sql = in_one_transaction(add_tables(publication, missing, slot, selections))
-        refused.append(
-            HeadraceError(
-                Kind.PUBLICATION,
-                f"the publication {identifier(publication)} does not publish {', '.join(map(str, missing))}",
-                f"Let its owner run: {sql} Or name another publication.",
-            )
-        )
+        refused.append(_not_published(publication, missing, sql))
     sender = Sender(publication, existing, altered=create)
     for facts in added:
         refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
@@ -284,6 +275,26 @@ def _publish(
         *add_table_steps(missing, publication, slot, selections),
     )
     execute_plan(SetupPlan(steps, refused=tuple(refused)), connection)
+
+
+def _selections(
+    connection: Connection,
+    added: Iterable[IdentityFacts],
+    requirements: Mapping[TableName, PublicationRequirements],
+) -> Selections:
+    """Return what is published of each added table of which not everything is."""
+    parts = {
+        facts.root: requirements[facts.root].sent(facts) for facts in added if facts.root in requirements
+    }
+    return with_row_columns(connection, {table: part for table, part in parts.items() if part != WHOLE})
+
+
+def _not_published(publication: str, missing: Iterable[TableName], sql: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.PUBLICATION,
+        f"the publication {identifier(publication)} does not publish {', '.join(map(str, missing))}",
+        f"Let its owner run: {sql} Or name another publication.",
+    )
 
 
 def _writers_would_fail(
