@@ -418,7 +418,7 @@ def verify(
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
 
-    A generation is served, building, kept, frozen, failed, gone or orphaned.
+    A generation is served, building, kept, frozen, failed, refused, gone or orphaned.
 
     With --format json it prints a list of generations: `index`, `generation`, `state`, `documents`, `bytes`,
     `created`, `hash`, `reason`, `ordered`.

@@ -18,12 +18,12 @@ from headrace.tools.check import CheckReport, Level, check
 
 _ON_GAP: Mapping[OnGap, str] = {
     "reseed": (
-        "at a gap in the log a run rebuilds every index, and readers see the old ones until then "
-        '(on_gap = "reseed"); it stops if it meets a different server or database'
+        "if the server has lost changes that were not read yet, a run rebuilds every index, and readers see "
+        'the old ones until then (on_gap = "reseed"); if it meets a different server or database, it stops'
     ),
     "stop": (
-        'at a gap in the log a run stops (on_gap = "stop"), as it does if it meets a different server or '
-        "database"
+        "if the server has lost changes that were not read yet, or if it is a different server or database, "
+        'a run stops (on_gap = "stop")'
     ),
 }
 
@@ -81,7 +81,7 @@ def _print(report: CheckReport, *, offline: bool) -> None:
     for entry in report.of("error"):
         terminal.wrong(entry.sentence, entry.shown())
     for entry in report.of("setup"):
-        terminal.say(f"to be set up: {entry.sentence}")
+        terminal.say(f"only `headrace setup` does this: {entry.sentence}")
     _print_conclusion(report, offline=offline)
 
 

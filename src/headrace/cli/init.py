@@ -70,8 +70,8 @@ def tell_of_password(url: str) -> None:
     """Say where a password that is not written is taken from."""
     if holds_password(url):
         terminal.say(
-            "the URL holds a password, so the file does not name it: these commands take it from the "
-            "environment: export DATABASE_URL='postgresql://…'"
+            "the file does not hold the URL, because the URL has a password. The commands read it from the "
+            "variable DATABASE_URL: export DATABASE_URL='postgresql://…'"
         )
 
 

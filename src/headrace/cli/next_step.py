@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
+from headrace.config.resolve import resolve_database
+from headrace.errors import HeadraceError
+from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
+from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.tools.next_steps import NEXT
 
 
 def show_next_step(config: Path, environ: Mapping[str, str]) -> None:
-    """Print what to do next; only the deployment file is read.
+    """Print what to do next, by the deployment file and by the slot in its database.
 
     Raises:
         HeadraceError: CONFIG: a mistake in the file.
@@ -34,4 +40,19 @@ def _find_step(config: Path, environ: Mapping[str, str]) -> tuple[str, Sequence[
     deployment = load_deployment(config, environ)
     if deployment.mirror is not None and not deployment.indexes:
         return f"{config} describes a mirror", ("headrace mirror check", "headrace mirror")
-    return f"{config} describes a deployment", NEXT
+    try:
+        slot = _read_slot(deployment)
+    except HeadraceError as error:
+        return f"{config} describes a deployment. Its database cannot be asked: {error.cause}", NEXT
+    if slot is None:
+        return f"{config} describes a deployment, which has no slot yet", NEXT
+    if slot.active_pid is None:
+        return f"{config} describes a deployment, whose slot {slot.name} nobody reads", ("headrace run",)
+    return f"{config} describes a deployment that runs", ("headrace status", "headrace indexes")
+
+
+def _read_slot(deployment: Deployment) -> SlotFacts | None:
+    source = deployment.source
+    url = resolve_database(deployment).reveal()
+    with connect(for_slot(url, source.slot, tuple(source.password_command or ()))) as connection:
+        return read_slot(connection, source.slot)

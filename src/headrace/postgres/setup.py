@@ -234,7 +234,7 @@ def create_publication(publication: str, version: int) -> Step:
     named = identifier(publication)
     why = "a publication says which tables are read; its comment records what else is altered"
     if version >= SENDS_GENERATED_SINCE:
-        why += "; generated columns are sent, or writers fail where a replica identity holds one"
+        why += "; it sends generated columns: an UPDATE fails if a replica identity has one that is not sent"
     return Step(
         (
             f"CREATE PUBLICATION {named} WITH ({_options(version)})",

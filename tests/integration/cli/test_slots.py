@@ -46,6 +46,21 @@ def stranger_of(deployment: Deployment) -> str:
     return str(name)
 
 
+def test_headrace_alone_says_what_comes_next(people: Deployment) -> None:
+    """By the file and the slot: no slot is set up, one without a reader is run, else it is looked at."""
+    assert "which has no slot yet. Next:\n  headrace check" in people.type().out
+    with connect(people.url) as connection:
+        execute(connection, f'CREATE PUBLICATION "{people.name}"')
+        create_slot(people.url, people.name).close()
+        assert f"whose slot {people.name} nobody reads. Next:\n  headrace run" in people.type().out
+        with ReplicationConnection(people.url, "a run") as stream:
+            stream.start(people.name, 0, [people.name])
+            assert "that runs. Next:\n  headrace status" in people.type().out
+        drop_slot(connection, people.name)
+    nowhere = people.type(DATABASE_URL="", HEADRACE_CONFIG="elsewhere.toml")
+    assert "There is no elsewhere.toml in this folder" in nowhere.out
+
+
 def test_slots_are_listed_with_their_readers_and_what_they_keep(followed: Deployment) -> None:
     stranger = stranger_of(followed)
     with ReplicationConnection(followed.url, "someone else") as stream:
