@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
@@ -83,10 +84,11 @@ def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
 
     Raises:
         HeadraceError: USAGE, where `changes` are of another source, know no such table, or the table has a
-            column with the name of one of Headrace's. In the query: SCHEMA_CHANGED where the table has a new
-            column, or a partition alone was truncated; VALUE where a value does not fit its column's type any
-            more.
+            column with the name of one of Headrace's; DEPENDENCY without pandas. In the query:
+            SCHEMA_CHANGED where the table has a new column, or a partition alone was truncated; VALUE where a
+            value does not fit its column's type any more.
     """
+    _check_pandas()
     tables = _tables(changes)
     try:
         wanted = one_table(name)
@@ -115,7 +117,11 @@ def for_each_table(
             name, its rows as `table` returns them, and the batch's number. It runs again with the same batch
             after a failure.
         prefix: of the names of Headrace's own columns.
+
+    Raises:
+        HeadraceError: DEPENDENCY without pandas; in the query as `table`.
     """
+    _check_pandas()  # now, and not in the first batch, when the slot is made
 
     def split(batch: DataFrame, number: int) -> None:
         names = f.coalesce(f.col("source.partition_of"), f.col("table"))
@@ -128,6 +134,16 @@ def for_each_table(
             persisted.unpersist()
 
     return split
+
+
+def _check_pandas() -> None:
+    """Check that PySpark finds pandas, without which it lets nobody call `mapInArrow`."""
+    if find_spec("pandas") is None:
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            "typed rows of a table need pandas, which is not installed here",
+            "Run `pip install 'pandas>=2.2,<3'`.",
+        )
 
 
 def _tables(changes: DataFrame) -> dict[TableName, KnownTable]:

@@ -89,9 +89,9 @@ class CdcOptions(DatabaseOptions):
     )
     confirm_folder: str | None = Field(
         None,
-        description="a folder of the driver's machine, whose file `confirm_limit` says up to where the slot "
-        "may be confirmed, as in `0/1A2B3C`: so another program keeps log that it still needs. `planned_end` "
-        "has the offset at the end of the batch that was planned last",
+        description="a folder of the driver's machine. Another program writes into its file `confirm_limit` "
+        "up to where the slot may be confirmed, as in `0/1A2B3C`; the server keeps the log behind that place. "
+        "The file `planned_end` has the offset at the end of the batch that was planned last",
     )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
