@@ -99,6 +99,6 @@ class MemoryWorker(Worker):
     def __init__(self, work: Work, sink: MemorySink, deferred: MemoryDeferredKeys | None = None) -> None:
         super().__init__(work)
         self.failing = FailingSink(sink)
-        self._sink = MemoryConnection(work, self.failing)
+        self.sink = MemoryConnection(work, self.failing)
         self._deferred = deferred or MemoryDeferredKeys()  # type: ignore[assignment] # and any place to defer
         self._policy = WaitForSink(self._deferred)
