@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -70,31 +70,34 @@ def show_lag(context: CommandContext) -> None:
             AUTHENTICATION, DATABASE.
     """
     with _connect(context) as (connection, own):
-        facts = read_slot(connection, own)
+        name = next(iter(own))
+        facts = read_slot(connection, name)
         if context.as_json:
             # A program finds the same keys where there is no slot; the error on the other output says why.
-            found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
+            found = {"slot": name, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
             terminal.data({key: found[key] for key in ("slot", *_KEYS)})
-        facts = facts or _find_slot(connection, own)
+        facts = facts or _find_slot(connection, name)
     if facts.lost:
-        raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
+        raise HeadraceError(Kind.SLOT_LOST, f"the slot {name!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
     if not context.as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
         late = seconds_behind(facts, datetime.now(UTC))
         terminal.answer(
-            f"{own}: {size(facts.lag)} behind{'' if late is None else f', {duration(late)}'}; "
+            f"{name}: {size(facts.lag)} behind{'' if late is None else f', {duration(late)}'}; "
             f"the server keeps {size(facts.retained)} of log for it; {by}"
         )
 
 
+_WITHOUT_DOCUMENTS = "the documents must be backfilled again"
+_WITHOUT_LAKE = "the lake's tables must be read again (`headrace mirror --reload`)"
 _KEYS = ("bytes", "seconds", "retained_bytes", "confirmed", "current", "wal_status", "safe_bytes", "reader")
 
 
-def slot_data(facts: SlotFacts, own: str) -> dict[str, object]:
+def slot_data(facts: SlotFacts, own: Container[str]) -> dict[str, object]:
     """Return a slot as JSON data: sizes in bytes, times in seconds, null where a value is unknown."""
     return {
         "slot": facts.name,
-        "ours": facts.name == own,
+        "ours": facts.name in own,
         "plugin": facts.plugin,
         "temporary": facts.temporary,
         "failover": facts.failover,
@@ -134,17 +137,22 @@ def _without_file(context: CommandContext, url: str | None) -> str | None:
 
 
 @contextmanager
-def _connect(context: CommandContext, url: str | None = None) -> Iterator[tuple[Connection, str]]:
-    """Connect to `url`, else to the deployment's database; yield the connection and the deployment's slot.
+def _connect(
+    context: CommandContext, url: str | None = None
+) -> Iterator[tuple[Connection, Mapping[str, str]]]:
+    """Connect to `url`, else to the deployment's database; yield the connection and the deployment's slots.
 
-    With a `url` no deployment file is read, and the slot is the option's, or empty.
+    The slots are said with what must be done without them, that of the documents first. With a `url` no
+    deployment file is read: the one slot is the option's, if there is one.
     """
     if context.slot is not None:
         check_slot_name(context.slot)
-    own = context.slot or ""
+    own = {} if context.slot is None else {context.slot: _WITHOUT_DOCUMENTS}
     if url is None:
         deployment = load_deployment(context.config, context.environ)
-        url, own = resolve_database(deployment).reveal(), own or deployment.source.slot
+        url, own = resolve_database(deployment).reveal(), own or {deployment.source.slot: _WITHOUT_DOCUMENTS}
+        if deployment.mirror is not None:
+            own = {**own, deployment.mirror.slot: _WITHOUT_LAKE}
     with connect(url, application_name="headrace slots") as connection:
         yield connection, own
 
@@ -161,20 +169,20 @@ def _find_slot(connection: Connection, name: str) -> SlotFacts:
     )
 
 
-def _meaning(facts: SlotFacts, own: str) -> str:
+def _meaning(facts: SlotFacts, own: Mapping[str, str]) -> str:
     """Describe what dropping the slot would mean."""
     keeps = f"keeps {size(facts.retained)} of log"
-    if facts.name == own:
-        return f"{keeps}; it is this deployment's: without it the documents must be backfilled again"
+    if facts.name in own:
+        return f"{keeps}; it is this deployment's: without it {own[facts.name]}"
     foreign = "it is not this deployment's: " if own else ""
     return f"{keeps}; {foreign}whoever reads it ({facts.plugin}) loses its changes"
 
 
-def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:
+def _row(facts: SlotFacts, own: Container[str]) -> tuple[str, ...]:
     late = seconds_behind(facts, datetime.now(UTC))
     return (
         facts.name,
-        "yes" if facts.name == own else "",
+        "yes" if facts.name in own else "",
         facts.plugin or facts.kind,
         facts.reader or "nobody",
         "" if facts.lost else size(facts.lag),

@@ -84,7 +84,7 @@ class MirroredTables(FileModel):
     @model_validator(mode="after")
     def _are_named_tables_mirrored(self) -> Self:
         for pattern in self.patterns:
-            if pattern.exact is not None and self._excludes(pattern.exact):
+            if pattern.exact is not None and self._is_excluded(pattern.exact):
                 raise ValueError(f"exclude: it matches {pattern.exact}, which tables names itself")
         return self
 
@@ -125,12 +125,19 @@ class MirroredTables(FileModel):
     def _excluded(self) -> tuple[TablePattern, ...]:
         return parse_tables(", ".join(self.exclude)) if self.exclude else ()
 
-    def _excludes(self, table: TableName) -> bool:
+    def _is_excluded(self, table: TableName) -> bool:
         return any(pattern.matches(table) for pattern in self._excluded)
 
+    def _is_named(self, table: TableName) -> bool:
+        return any(pattern.matches(table) for pattern in self.patterns)
+
     def matches(self, table: TableName) -> bool:
-        """Tell whether a table has a name of this part."""
-        return any(pattern.matches(table) for pattern in self.patterns) and not self._excludes(table)
+        """Tell whether a table belongs to this part, if to no earlier one."""
+        return self._is_named(table) and not self._is_excluded(table)
+
+    def excludes(self, table: TableName) -> bool:
+        """Tell whether `tables` of this part names a table, and `exclude` takes it out."""
+        return self._is_named(table) and self._is_excluded(table)
 
     def leaves_out(self, column: str) -> bool:
         """Tell whether a column is not mirrored."""

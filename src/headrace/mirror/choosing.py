@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.selection import Selection
+from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.table_checks import find_namesakes, find_problem
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables, said_of
@@ -21,19 +21,19 @@ class TableChooser:
     """Chooses the tables of a mirror; it names those that it leaves out once.
 
     Args:
-        url: the database.
-        selection: which tables, and what of them.
+        ends: the database and the lake.
         waiting: where a table waits that cannot be mirrored for now.
         report: is told which tables are left out.
 
     Attributes:
+        waiting: the same.
         left_out: why tables are not mirrored that only patterns match, or that the log does not have.
     """
 
-    def __init__(self, url: str, selection: Selection, waiting: WaitingTables, report: Reporter) -> None:
-        self._url = url
-        self._selection = selection
-        self._waiting = waiting
+    def __init__(self, ends: MirrorEndpoints, waiting: WaitingTables, report: Reporter) -> None:
+        self._ends = ends
+        self._selection = ends.selection
+        self.waiting = waiting
         self._report = report
         self.left_out: dict[TableName, str] = {}
         self._said: dict[TableName, tuple[object, ...]] = {}
@@ -46,20 +46,24 @@ class TableChooser:
 
         Raises:
             HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
-                why none can; BINDING.
+                why none can; BINDING, also where there is no such table.
         """
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+        with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
             found = self._selection.read(session, self._selection.find(session))
-        self._waiting.forget_others(found)
-        self._leave_out(self._selection.find_absent(found), _ABSENT)
+            absent = self._selection.find_absent(found)
+            # One that the lake has was dropped: the others go on without it.
+            unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
+            self._selection.check_named(session, unknown)
+        self.waiting.forget_others(found)
+        self._leave_out(absent, _ABSENT)
         found = {name: table for name, table in found.items() if not self.is_left_out(table)}
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
         problems |= find_namesakes([name for name in found if name not in problems], known)
         self.let_wait(problems, found, known)
         # Where nothing at all can be mirrored, the file is wrong, and waiting would hide it.
-        if len(problems) == len(found) > 0 and not self._waiting.tables:
+        if len(problems) == len(found) > 0 and not self.waiting.tables:
             raise ErrorGroup([*problems.values()])
-        held = {name for name in found if name in problems or self._waiting.is_held(name)}
+        held = {name for name in found if name in problems or self.waiting.is_held(name)}
         return {name: table for name, table in found.items() if name not in held}
 
     def let_wait(
@@ -91,7 +95,7 @@ class TableChooser:
         self._said |= {name: said_of(table) for name, table in keyless.items()}
         for name, problem in problems.items():
             if name not in keyless:
-                self._waiting.add(problem, tables[name])
+                self.waiting.add(problem, tables[name])
 
     def _leave_out(self, names: Iterable[TableName], why: str) -> None:
         """Name tables once that are not mirrored."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.config.mirror import MirrorConfig
-from headrace.mirror.lake import Lake
+from headrace.config.mirror import Format, MirrorConfig, is_folder
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.lake import POSITIONS, Lake
 from headrace.spark.delta import check_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_METADATA: dict[Format, str] = {"delta": "_delta_log", "iceberg": "metadata"}
+"""The folder that each table of a format has."""
 
 
 def open_lake(config: MirrorConfig, session: SparkSession | None = None) -> Lake:
@@ -20,8 +26,9 @@ def open_lake(config: MirrorConfig, session: SparkSession | None = None) -> Lake
         session: does the heavy work where that is `engine = "spark"`; None: this process does it.
 
     Raises:
-        HeadraceError: DEPENDENCY, where the session cannot.
+        HeadraceError: DEPENDENCY, where the session cannot; CONFIG, where the location has another format's.
     """
+    _check_format(config)
     # Each is imported here: what another one needs may be absent.
     if config.format == "iceberg":
         from headrace.mirror.iceberg.lake import IcebergLake  # noqa: PLC0415
@@ -35,3 +42,15 @@ def open_lake(config: MirrorConfig, session: SparkSession | None = None) -> Lake
 
     check_delta(session)
     return DeltaLake(config.location, config.file_size, SparkEngine(session))
+
+
+def _check_format(config: MirrorConfig) -> None:
+    """Refuse a folder that is a mirror of another format: its tables would not be found."""
+    for kind, metadata in _METADATA.items():
+        is_there = is_folder(config.location) and Path(config.location, POSITIONS.name, metadata).is_dir()
+        if is_there and kind != config.format:
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"the lake at {config.location} is a mirror of the format {kind!r}, not {config.format!r}",
+                f'Write format = "{kind}", or give the mirror another location and slot.',
+            )

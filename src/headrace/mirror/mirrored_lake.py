@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headrace.config.mirror import MirrorConfig
-from headrace.errors import HeadraceError
+from headrace.errors import ErrorGroup, HeadraceError
 from headrace.mirror.choosing import TableChooser
 from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.endpoints import MirrorEndpoints
@@ -34,10 +35,10 @@ from headrace.mirror.waiting import WaitingTables, concerns_table
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.postgres.provision import prepare_slot
+from headrace.postgres.provision import find_reading_problems, prepare_slot, try_publishing
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.session import ReadSession
-from headrace.reporter import Reporter
+from headrace.reporter import Reporter, SilentReporter
 from headrace.status.mirror_board import MirrorBoard, TableStatus
 from headrace.status.phases import Phase
 
@@ -84,14 +85,15 @@ class MirroredLake:
         self._tended: Collection[TableName] = ()
         self._waiting = WaitingTables(report)
         self._budget = wal_budget
+        self._was_set_up = False
         self.board = MirrorBoard(config.slot)
-        self._chooser = TableChooser(url, self._selection, self._waiting, report)
         self._write_to(open_lake(config), load_in_threads)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
         config = self.config
         self.lake = lake
         self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
+        self._chooser = TableChooser(self._ends, self._waiting, self._report)
         self.notes = LakeNotes(self._ends, self._waiting, self._budget)
         self._log = SourceLog(self._ends)
         self._loader = LakeLoader(self._ends, self._report, self._waiting, self._stopping, load_units)
@@ -109,7 +111,10 @@ class MirroredLake:
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
-        return LakeComparer(self._ends, self.notes.table, self._loader, self._writer.observer)
+        # A chooser of its own: what it finds wrong is nothing to the mirror, which may run meanwhile.
+        waiting = WaitingTables(SilentReporter())
+        chooser = TableChooser(self._ends, waiting, SilentReporter())
+        return LakeComparer(self._ends, self.notes.table, self._loader, self._writer.observer, chooser)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.
@@ -117,43 +122,67 @@ class MirroredLake:
         A table that cannot be published waits, unless the file names it and the lake does not have it.
         """
         with reaching(self.lake):
-            known = self.notes.table.read().tables
-        tables = self._chooser.read(known)
+            positions = self.notes.table.read()
+            tables = self._chooser.read(positions.tables)
+        # Later the slot is the mirror's own, also while nothing is loaded yet.
+        risk = None if self._was_set_up else self._log.find_risk(positions)
+        self._was_set_up = True
+        if risk is not None:
+            self._report.warning(risk)
+        self._publish(tables, positions.tables, partial(prepare_slot, create=True))
+
+    def _publish(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Collection[TableName],
+        publish: Callable[..., object],
+    ) -> None:
+        """Publish tables, or try to; where not all can be, only those wait that cannot.
+
+        Args:
+            tables: the tables.
+            known: those that the lake has.
+            publish: `prepare_slot` or `try_publishing`.
+        """
         if not tables:
             return
         try:
-            self._prepare_slot(tables)
+            self._publish_together(tables, publish)
         except HeadraceError as error:
             if not concerns_table(error) or len(tables) <= 1:
                 raise
-            self._publish_alone(tables, known)
+            problems = self._publish_alone(tables, publish)
+            if len(problems) == len(tables):
+                raise  # it is nothing of theirs
+            self._chooser.let_wait(problems, tables, known)
 
-    def _publish_alone(self, tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
-        """Publish one table after the other, so that only those wait that cannot be."""
+    def _publish_alone(
+        self, tables: Mapping[TableName, MirroredTable], publish: Callable[..., object]
+    ) -> dict[TableName, HeadraceError]:
+        """Publish one table after the other; return why some cannot be."""
         problems: dict[TableName, HeadraceError] = {}
         for name, table in tables.items():
             try:
-                self._prepare_slot({name: table})
+                self._publish_together({name: table}, publish)
             except HeadraceError as error:
                 if not concerns_table(error):
                     raise
                 problems[name] = error
-        if len(problems) == len(tables):
-            raise next(iter(problems.values()))  # it is nothing of theirs
-        self._chooser.let_wait(problems, tables, known)
+        return problems
 
-    def _prepare_slot(self, tables: Mapping[TableName, MirroredTable]) -> None:
+    def _publish_together(
+        self, tables: Mapping[TableName, MirroredTable], publish: Callable[..., object]
+    ) -> None:
         requirements = {
             name: PublicationRequirements(selection=PublicationFilter(rows=table.part.where))
             for name, table in tables.items()
             if table.part.where is not None
         }
-        prepare_slot(
+        publish(
             self.url,
             slot=self.config.slot,
             publication=self.config.publication,
             tables=[*tables],
-            create=True,
             requirements=requirements,
         )
 
@@ -169,17 +198,28 @@ class MirroredLake:
             tables = self._chooser.read(known)
             check_named_columns(tables, known)
             self._log.check(positions)
+            problems = find_reading_problems(self.url, self.config.slot)
+            if problems:
+                raise ErrorGroup(problems)
+            self._publish(tables, known, try_publishing)
+            tables = {name: table for name, table in tables.items() if self._is_free(table)}
             published = self._log.read_published([*tables])
             unsent = find_unsent(positions.stream or {}, published, tables)
             actions, _ = self._writer.observer.decide(tables, known, unsent)
             publication, slot = self.config.publication, self.config.slot
             plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
+            excluded = self._selection.find_excluded(session)
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
         return replace(
             plan,
             waiting=waiting | {**plan.waiting},
-            left_out=self._chooser.left_out,
+            left_out=self._chooser.left_out | dict.fromkeys(excluded, "`exclude` takes it out"),
+            risk=self._log.find_risk(positions),
         )
+
+    def _is_free(self, table: MirroredTable) -> bool:
+        """Tell whether a table neither waits nor is left out."""
+        return table.name not in self._waiting and not self._chooser.is_left_out(table)
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
         """Check that the log goes on, and bring the lake's tables into shape.
@@ -284,11 +324,7 @@ class MirroredLake:
             found = self._selection.read(session, self._selection.find(session))
         self._waiting.try_altered(found)
         followed = self._writer.tables
-        now = {
-            name: table
-            for name, table in found.items()
-            if name not in self._waiting and not self._chooser.is_left_out(table)
-        }
+        now = {name: table for name, table in found.items() if self._is_free(table)}
         return (
             self._waiting.is_due
             or not self._waiting.tables.keys() <= found.keys()

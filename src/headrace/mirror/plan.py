@@ -69,7 +69,8 @@ class MirrorPlan:
         publication: the publication's name where it will be made; None: it is there.
         slot: the slot's, in the same way.
         waiting: why each of the other tables would wait.
-        left_out: why tables are left out that only patterns match.
+        left_out: why tables are left out that only patterns match, or that `exclude` names.
+        risk: what a start may do to another lake; None: nothing.
     """
 
     tables: tuple[TablePlan, ...]
@@ -77,6 +78,7 @@ class MirrorPlan:
     slot: str | None
     waiting: Mapping[TableName, HeadraceError] = field(default_factory=lambda: MappingProxyType({}))
     left_out: Mapping[TableName, str] = field(default_factory=lambda: MappingProxyType({}))
+    risk: str | None = None
 
     @property
     def to_load(self) -> tuple[TablePlan, ...]:

@@ -14,13 +14,15 @@ from headrace.catalog.known import KnownTable, UncarriedKeyError, read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.config.mirror import LakeType, MirrorConfig, MirroredTables, OnValue
 from headrace.config.secret import Secret
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.drift import column_numbers
 from headrace.mirror.lake_types import lake_type, read_type, shows_names
 from headrace.mirror.masks import Masks
 from headrace.mirror.partition_bounds import Bounds, parse_bounds
 from headrace.mirror.tables import MirroredTable
 from headrace.model.names import TableName, name_arrays
+from headrace.model.suggestion import meant
+from headrace.model.table_pattern import format_table
 from headrace.model.value_type import ValueType
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
@@ -62,6 +64,13 @@ GROUP BY c.oid, wanted.nspname, c.relname
 """
 
 
+# Whatever has that name, a view or a partition too.
+_PRESENT = """
+SELECT n.nspname::text, c.relname::text
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+"""
 _OF_EXTENSIONS = """
 SELECT n.nspname::text, c.relname::text
 FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -157,6 +166,34 @@ class Selection:
     def find_absent(self, found: Collection[TableName]) -> list[TableName]:
         """Return what the file names itself and is not among the tables that exist."""
         return sorted(name for name in self._named if name not in found)
+
+    def check_named(self, session: ReadSession, names: Collection[TableName]) -> None:
+        """Make sure that the database has something of these names.
+
+        Raises:
+            HeadraceError: BINDING, with the table that was probably meant.
+        """
+        present = {TableName(*row) for row in session.query(_PRESENT, name_arrays(names))} if names else set()
+        problems = [
+            HeadraceError(
+                Kind.BINDING,
+                f"tables in [[mirror.tables]]: there is no table {format_table(name)}",
+                meant(format_table(name), map(format_table, list_tables(session))),
+            )
+            for name in names
+            if name not in present
+        ]
+        if problems:
+            raise ErrorGroup(problems)
+
+    def find_excluded(self, session: ReadSession) -> list[TableName]:
+        """Return the tables that belong to no part, because `exclude` takes them out of one."""
+        return [
+            table
+            for table in list_tables(session)
+            if any(part.excludes(table) for part in self._parts)
+            and not any(part.matches(table) for part in self._parts)
+        ]
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]

@@ -55,6 +55,23 @@ class SourceLog:
                 raise problem
         self._check_log(self._read(), known.stream, known)
 
+    def find_risk(self, known: LakePositions) -> str | None:
+        """Return what a start may do to another lake of the slot; None: nothing.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        if known.stream is not None:
+            return None
+        with connect(self.ends.url) as connection:
+            if read_slot(connection, self.ends.slot) is None:
+                return None
+        return (
+            f"the slot {self.ends.slot} is there, and the lake at {self.ends.lake.location} is new. If "
+            "another lake follows this slot, name another slot in [mirror]: the other lake would lack what "
+            "this one reads"
+        )
+
     def find_start(self, known: LakePositions) -> tuple[Mapping[str, Any], Lsn | None]:
         """Return the offset that the tables have reached, and from where (bytes) the log is read again.
 

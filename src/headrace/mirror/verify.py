@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.choosing import TableChooser
 from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.endpoints import MirrorEndpoints
@@ -118,12 +119,19 @@ class LakeComparer:
         positions: up to where its tables are complete.
         loader: reads tables again.
         observer: decides whether they can be read again.
+        chooser: says which tables the lake should have.
     """
 
     def __init__(
-        self, ends: MirrorEndpoints, positions: PositionsTable, loader: LakeLoader, observer: TableObserver
+        self,
+        ends: MirrorEndpoints,
+        positions: PositionsTable,
+        loader: LakeLoader,
+        observer: TableObserver,
+        chooser: TableChooser,
     ) -> None:
         self._loader = loader
+        self._chooser = chooser
         self._observer = observer
         self._ends = ends
         self._positions = positions
@@ -178,6 +186,14 @@ class LakeComparer:
                 yield TableComparison(name, waits_for=known[name].waits_for)
             else:
                 yield self._compare(name)
+        if not names:
+            yield from self._find_unloaded(known)
+
+    def _find_unloaded(self, known: Mapping[TableName, TablePosition]) -> Iterator[TableComparison]:
+        """Yield the tables that the lake should have, and does not."""
+        for name in sorted({*self._chooser.read(known), *self._chooser.waiting.tables} - known.keys()):
+            why = self._chooser.waiting.reason(name) or "the lake does not have it yet"
+            yield TableComparison(name, waits_for=why)
 
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
         found = self._compare(name)

@@ -69,6 +69,11 @@ class SetupPlan:
     warnings: tuple[str, ...] = ()
     outstanding: tuple[HeadraceError, ...] = ()
 
+    def raise_refusal(self) -> None:
+        """Raise the first error for which nothing may run."""
+        for error in (*self.refused, *self.outstanding):
+            raise error
+
     def alters(self, publication: str) -> bool:
         """Return whether a step alters the settings of the publication, and not only its tables."""
         setting = f"ALTER PUBLICATION {identifier(publication)} SET ("
@@ -110,14 +115,33 @@ def execute_plan(
             seconds, as `LockTimeoutError`), CONNECTION.
     """
     # Before anything runs: a set-up that cannot be finished is not begun.
-    for error in (*plan.refused, *plan.outstanding):
-        raise error
-    for step in plan.steps:
+    plan.raise_refusal()
+    for number, step in enumerate(plan.steps):
         on_step(step)
         try:
             _run_with_retry(step, connection, lock_timeout)
         except psycopg.Error as error:
-            raise _step_failed(step, error, connection, lock_timeout) from error
+            raise _step_failed(plan.steps[number:], error, connection, lock_timeout) from error
+
+
+def try_plan(plan: SetupPlan, connection: Connection, *, lock_timeout: float) -> None:
+    """Run a plan of at most one step, and take it back; no writer waits for it.
+
+    Raises:
+        HeadraceError: as `execute_plan`.
+    """
+    plan.raise_refusal()
+    if not plan.steps:
+        return
+    [step] = plan.steps
+    try:
+        with connection.transaction(force_rollback=True):
+            execute(connection, f"SET LOCAL lock_timeout = {int(1000 * lock_timeout)}")
+            # Without LOCK TABLE, which writers would wait for.
+            for statement in step.gist:
+                execute(connection, statement)
+    except psycopg.Error as error:
+        raise _step_failed(plan.steps, error, connection, lock_timeout) from error
 
 
 def _run_with_retry(step: Step, connection: Connection, lock_timeout: float) -> None:
@@ -158,10 +182,12 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
 
 
 def _step_failed(
-    step: Step, error: psycopg.Error, connection: Connection, lock_timeout: float
+    steps: Sequence[Step], error: psycopg.Error, connection: Connection, lock_timeout: float
 ) -> HeadraceError:
+    """Return the error of the first of these steps; the others have not run either."""
+    step = steps[0]
     cause = refused_statement(connection, error)
-    statement = step.gist[0]
+    statement = "; ".join(step.gist)
     # Every write maintains an index that failed.
     leftovers = " An unfinished index may stay: the same command replaces it." if step.alone else ""
     # lock_not_available: lock_timeout has ended the wait.
@@ -174,10 +200,11 @@ def _step_failed(
             "command again." + leftovers,
         )
     if error.sqlstate == "42501":
+        sql = " ".join(step.sql for step in steps).replace("\n", " ")
         return HeadraceError(
             Kind.PRIVILEGE,
             f"{cause.cause}; needed for: {statement}",
-            "Let the tables' owner run the SQL that `headrace setup` prints, or GRANT CREATE ON DATABASE and "
-            "membership of the owning role.",
+            f"Let the tables' owner run: {sql} Or GRANT CREATE ON DATABASE and membership of the owning "
+            "role.",
         )
     return HeadraceError(cause.kind, f"{cause.cause}, in: {statement}", (cause.remedy + leftovers).strip())

@@ -12,7 +12,8 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 
 import psycopg
@@ -21,7 +22,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.connection import Connection, connect, execute, place, query
-from headrace.postgres.ddl_plan import SetupPlan, execute_plan
+from headrace.postgres.ddl_plan import LockTimeoutError, SetupPlan, execute_plan, try_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import (
     IdentityFacts,
@@ -40,7 +41,13 @@ from headrace.postgres.publication_filters import (
     with_row_columns,
 )
 from headrace.postgres.quoting import identifier
-from headrace.postgres.server import ServerFacts, inspect_server, server_problems, server_warnings
+from headrace.postgres.server import (
+    ServerFacts,
+    inspect_server,
+    reader_problems,
+    server_problems,
+    server_warnings,
+)
 from headrace.postgres.setup import (
     add_table_steps,
     add_tables,
@@ -55,6 +62,7 @@ _PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks on publicati
 _READER_ENDS_WITHIN = 75.0
 _WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
+_TRIAL_WAITS = 0.5
 # ROW EXCLUSIVE is what writers of rows hold; the stronger modes let a transaction write, too.
 _WRITERS = """
 SELECT l.virtualtransaction, coalesce('pid ' || l.pid, 'a prepared transaction')
@@ -119,9 +127,10 @@ def prepare_slot(
                 raise _no_publication(publication, url)
             # The temporary slot is not made yet: one of its name is another one, and refused below.
             before = None if temporary else read_slot(connection, slot)
-            _publish(
+            plan = _plan_publishing(
                 connection, tables, publication, existing, before, create=create, requirements=requirements
             )
+            execute_plan(plan, connection)
         facts = _await_unread_slot(connection, slot)
     if facts is not None:
         unfit_slot = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
@@ -141,6 +150,45 @@ def prepare_slot(
     else:
         keep(exported)
     return PreparedSlot(exported.consistent_point, server)
+
+
+def find_reading_problems(url: str, slot: str) -> list[HeadraceError]:
+    """Return why `prepare_slot` could not make a slot, or use the one that is there; nothing is changed.
+
+    Raises:
+        HeadraceError: CONNECTION; what keeps the server from being looked at.
+    """
+    with connect(url) as connection:
+        server = inspect_server(connection, url)
+        facts = read_slot(connection, slot)
+    unfit_slot = None if facts is None else slot_problem(facts, server.database)
+    problems = [*server_problems(server), *reader_problems(url, server, new_slot=facts is None)]
+    return problems if unfit_slot is None else [*problems, unfit_slot]
+
+
+def try_publishing(
+    url: str,
+    *,
+    slot: str,
+    publication: str,
+    tables: Sequence[TableName],
+    requirements: Mapping[TableName, PublicationRequirements],
+) -> None:
+    """Raise what `prepare_slot` would raise of the publication, which stays as it is.
+
+    The statements run in a transaction that is taken back: a role's attributes do not say what it may do.
+
+    Raises:
+        HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE.
+    """
+    with connect(url) as connection:
+        existing = read_publication(connection, publication)
+        facts = read_slot(connection, slot)
+        plan = _plan_publishing(
+            connection, tables, publication, existing, facts, create=True, requirements=requirements
+        )
+        with suppress(LockTimeoutError):  # who has the lock now says nothing of a start
+            try_plan(plan, connection, lock_timeout=_TRIAL_WAITS)
 
 
 def _check_server(connection: Connection, url: str, tables: Sequence[TableName]) -> ServerFacts:
@@ -189,11 +237,15 @@ def ensure_published(
         old = present.difference(added)
         published = [table for table in tables if table in old]
         facts = read_slot(connection, slot)
-        _publish(connection, published, publication, existing, facts, create=False, requirements=requirements)
+        plan = _plan_publishing(
+            connection, published, publication, existing, facts, create=False, requirements=requirements
+        )
+        execute_plan(plan, connection)
         if added:
-            _publish(
+            plan = _plan_publishing(
                 connection, added, publication, existing, facts, create=create, requirements=requirements
             )
+            execute_plan(plan, connection)
             # After the tables were added, before their rows are read: nothing falls between snapshot and
             # stream.
             _await_writers(connection, added)
@@ -241,7 +293,7 @@ def _publication_lock(connection: Connection, publication: str) -> Iterator[None
             execute(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", lock)
 
 
-def _publish(
+def _plan_publishing(
     connection: Connection,
     tables: Sequence[TableName],
     publication: str,
@@ -250,8 +302,11 @@ def _publish(
     *,
     create: bool,
     requirements: Mapping[TableName, PublicationRequirements],
-) -> None:
-    """Create the publication, or extend it by those of `tables` that it does not have; alter nothing else."""
+) -> SetupPlan:
+    """Plan to create the publication, or to extend it by those of `tables` that it does not have.
+
+    It is one step: a role that owns the tables could not extend a publication that another role has begun.
+    """
     found = read_identities(connection, tables)
     missing = unpublished_tables(found, existing)
     if existing is not None:
@@ -274,7 +329,9 @@ def _publish(
         *sender.steps(held_stored(facts, None) for facts in found),
         *add_table_steps(missing, publication, slot, selections),
     )
-    execute_plan(SetupPlan(steps, refused=tuple(refused)), connection)
+    statements = tuple(chain.from_iterable(step.statements for step in steps))
+    whole = (replace(steps[0], statements=statements),) if steps else ()
+    return SetupPlan(whole, refused=tuple(refused))
 
 
 def _selections(

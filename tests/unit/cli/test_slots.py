@@ -46,7 +46,7 @@ def test_with_a_reader_the_server_measures() -> None:
 def test_a_lost_slot_has_no_lag() -> None:
     lost = replace(SLOT, wal_status="lost", invalidation="wal_removed")
     assert seconds_behind(lost, NOW) is None
-    data = slot_data(lost, "s")
+    data = slot_data(lost, {"s"})
     assert (data["bytes"], data["seconds"]) == (None, None)
     assert "max_slot_wal_keep_size" in str(data["lost"])
 
