@@ -204,7 +204,7 @@ def _step_failed(
         return HeadraceError(
             Kind.PRIVILEGE,
             f"{cause.cause}; needed for: {statement}",
-            f"Let the tables' owner run: {sql} Or GRANT CREATE ON DATABASE and membership of the owning "
-            "role.",
+            f"Let the owner of the tables (and of the publication, if there is one) run: {sql} Or GRANT "
+            "CREATE ON DATABASE and membership of the owning role.",
         )
     return HeadraceError(cause.kind, f"{cause.cause}, in: {statement}", (cause.remedy + leftovers).strip())

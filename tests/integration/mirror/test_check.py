@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from headrace.cli import main
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
@@ -73,7 +75,7 @@ def test_a_role_that_may_not_publish_is_told_what_the_owner_runs(url: str, role:
     error, started = refusal(mirror.plan), refusal(mirror.set_up)
     assert (error.kind, str(error)) == (Kind.PRIVILEGE, str(started))
     assert made(url) == (0, 0)
-    sql = error.remedy.removeprefix("Let the tables' owner run: ").partition(" Or GRANT")[0]
+    sql = error.remedy.partition(" run: ")[2].partition(" Or GRANT")[0]
     assert 'ADD TABLE "public"."orders", "public"."prices"' in sql
     run(url, *(statement for statement in sql.split(";") if statement.strip() not in ("BEGIN", "COMMIT", "")))
     assert mirror_of(role, tmp_path).plan().publication is None
@@ -171,3 +173,23 @@ def test_a_new_location_of_a_slot_that_is_there_is_warned_of(url: str, tmp_path:
 def test_tables_that_exclude_takes_out_are_named(url: str, tmp_path: Path) -> None:
     plan = mirror_of(url, tmp_path, exclude=("public.o*",)).plan()
     assert {str(name): why for name, why in plan.left_out.items()} == {"orders": "`exclude` takes it out"}
+
+
+def test_the_slot_of_a_mirror_is_the_deployments_own(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    FollowedMirror(url, config_of(tmp_path / "lake")).prepare()
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n'
+        f'[mirror]\nlocation = "lake"\nslot = "{SLOT}"\n[[mirror.tables]]\ntables = ["public.*"]\n'
+    )
+    with pytest.raises(SystemExit):
+        main(["slots", "--config", str(file), "--format", "json"])
+    assert [slot["ours"] for slot in json.loads(capsys.readouterr().out)] == [True]
+    with pytest.raises(SystemExit) as ended:
+        main(["slots", "drop", SLOT, "--yes", "--config", str(file)])
+    assert ended.value.code == 0
+    assert "it is this deployment's: without it the lake's tables" in " ".join(
+        capsys.readouterr().err.split()
+    )
