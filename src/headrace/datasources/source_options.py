@@ -90,7 +90,7 @@ class CdcOptions(DatabaseOptions):
     confirm_folder: str | None = Field(
         None,
         description="a folder of the driver's machine. Another program writes into its file `confirm_limit` "
-        "up to where the slot may be confirmed, as in `0/1A2B3C`; the server keeps the log behind that place. "
+        "up to where the slot may be confirmed, as in `0/1A2B3C`; the server keeps the log after that. "
         "The file `planned_end` has the offset at the end of the batch that was planned last",
     )
     pre_images: bool = Field(
