@@ -48,14 +48,8 @@ class TableChooser:
             HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
                 why none can; BINDING, also where there is no such table.
         """
-        with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session))
-            absent = self._selection.find_absent(found)
-            # One that the lake has was dropped: the others go on without it.
-            unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
-            self._selection.check_named(session, unknown)
+        found = self._find(known)
         self.waiting.forget_others(found)
-        self._leave_out(absent, _ABSENT)
         found = {name: table for name, table in found.items() if not self.is_left_out(table)}
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
         problems |= find_namesakes([name for name in found if name not in problems], known)
@@ -65,6 +59,21 @@ class TableChooser:
             raise ErrorGroup([*problems.values()])
         held = {name for name in found if name in problems or self.waiting.is_held(name)}
         return {name: table for name, table in found.items() if name not in held}
+
+    def _find(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
+        """Read the tables that the file names; leave out those that the log does not have.
+
+        Raises:
+            HeadraceError: BINDING: the file names a table that neither the database nor the lake has.
+        """
+        with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
+            found = self._selection.read(session, self._selection.find(session))
+            absent = self._selection.find_absent(found)
+            # One that the lake has was dropped: the others go on without it.
+            unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
+            self._selection.check_named(session, unknown)
+        self._leave_out(absent, _ABSENT)
+        return found
 
     def let_wait(
         self,
