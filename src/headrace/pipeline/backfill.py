@@ -59,7 +59,8 @@ _RANGES_OF_A_TASK = 4
 # more, the schema is wrong, not some rows. Before the end only a hopeless share ends the backfill.
 _FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
 _LONGEST_PAUSE = 30.0
-_LOCK_SECONDS = _LOCKED_PAUSE = 5.0
+# How long a statement waits for a lock, and how long the backfill rests behind that.
+_LOCK_SECONDS, _LOCKED_PAUSE = 5.0, 5.0
 
 
 @dataclass(eq=False, slots=True)
