@@ -12,10 +12,9 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.init import check_sink, tell_of_password
-from headrace.config.resolve import resolve_database
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
-from headrace.postgres.address import for_slot
+from headrace.pipeline.project import database_of
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.files import DeploymentFolder
 from headrace.tools.designer.server import DesignServer
@@ -63,8 +62,7 @@ def _database_of(files: DeploymentFolder) -> str:
             f"no database is named, and there is no {files.config}",
             "Write headrace design postgresql://USER@HOST/DATABASE.",
         )
-    source = deployment.source
-    return for_slot(resolve_database(deployment).reveal(), source.slot, tuple(source.password_command or ()))
+    return database_of(deployment, deployment.source.slot)
 
 
 def _wait() -> None:

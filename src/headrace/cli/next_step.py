@@ -8,9 +8,8 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
-from headrace.config.resolve import resolve_database
 from headrace.errors import HeadraceError
-from headrace.postgres.address import for_slot
+from headrace.pipeline.project import database_of
 from headrace.postgres.connection import connect
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.tools.next_steps import NEXT
@@ -52,7 +51,6 @@ def _find_step(config: Path, environ: Mapping[str, str]) -> tuple[str, Sequence[
 
 
 def _read_slot(deployment: Deployment) -> SlotFacts | None:
-    source = deployment.source
-    url = resolve_database(deployment).reveal()
-    with connect(for_slot(url, source.slot, tuple(source.password_command or ()))) as connection:
-        return read_slot(connection, source.slot)
+    slot = deployment.source.slot
+    with connect(database_of(deployment, slot)) as connection:
+        return read_slot(connection, slot)

@@ -381,6 +381,11 @@ class BackfillConfig(FileModel):
     """How long the first backfill may hold the new slot's snapshot, which holds back VACUUM in the whole
     database; 0 never uses it."""
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether backfills together may not read as much as they can."""
+        return self.rows_per_second is not None or self.connections is not None
+
 
 class GenerationsPolicy(FileModel):
     """What happens with an index that a newer one has replaced."""

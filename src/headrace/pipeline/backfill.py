@@ -28,7 +28,7 @@ from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRanges, run_documents_job
 from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import BackfillRange
+from headrace.pipeline.worker.worker import BACKFILL_LOCK_SECONDS, BackfillRange
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.lock_holders import locks_of
 from headrace.postgres.session import ReadSession
@@ -59,8 +59,8 @@ _RANGES_OF_A_TASK = 4
 # more, the schema is wrong, not some rows. Before the end only a hopeless share ends the backfill.
 _FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
 _LONGEST_PAUSE = 30.0
-# How long a statement waits for a lock, and how long the backfill rests behind that.
-_LOCK_SECONDS, _LOCKED_PAUSE = 5.0, 5.0
+# How long the backfill rests when a statement has waited in vain for a lock.
+_LOCKED_PAUSE = 5.0
 
 
 @dataclass(eq=False, slots=True)
@@ -204,7 +204,7 @@ class Backfill:
         plan = self.work.plan
         with (
             locks_of(self.state.id),
-            ReadSession(self.work.endpoints.database, lock_seconds=_LOCK_SECONDS) as session,
+            ReadSession(self.work.endpoints.database, lock_seconds=BACKFILL_LOCK_SECONDS) as session,
         ):
 
             def plan_in(size: int) -> list[CtidRange]:
@@ -330,7 +330,7 @@ class Backfill:
         state = self._state()
         with (
             locks_of(self.state.id),
-            ReadSession(self.work.endpoints.database, lock_seconds=_LOCK_SECONDS) as session,
+            ReadSession(self.work.endpoints.database, lock_seconds=BACKFILL_LOCK_SECONDS) as session,
             contextlib.closing(open_worker(self.work)) as worker,
         ):
             session.await_replay(state.reached)

@@ -147,13 +147,8 @@ class Project:
             owners |= dict.fromkeys(indexes, target.name)
 
     def database(self) -> str:
-        """Resolve the database's address alone, for work that needs no cluster.
-
-        Raises:
-            ErrorGroup: CONFIG: a variable is not set.
-        """
-        url = resolve_database(self.deployment).reveal()
-        return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
+        """Resolve the database's address alone, see `database_of`."""
+        return database_of(self.deployment, self.slot)
 
     def skip_rejected(self) -> frozenset[str]:
         """Return the indexes that skip documents that the sink refuses."""
@@ -240,6 +235,17 @@ def find_index(project: Project, name: str) -> IndexSpec:
             Kind.USAGE, f"the deployment has no enabled index {name!r}", meant(name, project.specs)
         )
     return project.specs[name]
+
+
+def database_of(deployment: Deployment, slot: str) -> str:
+    """Resolve the address of a deployment's database alone, for work that needs no cluster and no schema.
+
+    Raises:
+        ErrorGroup: CONFIG: a variable is not set.
+    """
+    return for_slot(
+        resolve_database(deployment).reveal(), slot, tuple(deployment.source.password_command or ())
+    )
 
 
 def open_endpoints(

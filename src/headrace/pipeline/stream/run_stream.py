@@ -67,13 +67,11 @@ class RunStream:
         """Start a query behind the stored position, which writes what the state follows."""
         assert self._running is None, "one query at a time"
         project = self.plans.definitions.project
-        limits = project.deployment.backfill
-        is_limited = limits.rows_per_second is not None or limits.connections is not None
         self._running = _Running(
             self.plans.work(state),
             self.plans.content(state),
             wanted_plan(state),
-            JobGate(self._is_read, one_at_a_time=is_limited),
+            JobGate(self._is_read, one_at_a_time=project.deployment.backfill.is_limited),
         )
         following = Following(
             project.slot,

@@ -45,7 +45,7 @@ _REPORT_SECONDS = 5.0
 # Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
 # time for which a delete fences them, while a generation is followed and while it is filled.
 _OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
-_LOCK_SECONDS, _LOCK_SECONDS_IN_BACKFILL = 1.0, 5.0
+_LOCK_SECONDS, BACKFILL_LOCK_SECONDS = 1.0, 5.0
 # Between two looks whether documents of an index that has failed in the stream are still deferred.
 _REST_SECONDS = 5.0
 
@@ -196,12 +196,12 @@ class Worker:
     def _session_at(self, snapshot: str | None) -> ReadSession:
         url = self.work.endpoints.database
         try:
-            return ReadSession(url, snapshot=snapshot, lock_seconds=_LOCK_SECONDS_IN_BACKFILL)
+            return ReadSession(url, snapshot=snapshot, lock_seconds=BACKFILL_LOCK_SECONDS)
         except HeadraceError as error:
             if snapshot is None or error.kind is not Kind.DATABASE:
                 raise
         # The connection that exported it has ended. What is there now is no older: the version is safe.
-        return ReadSession(url, lock_seconds=_LOCK_SECONDS_IN_BACKFILL)
+        return ReadSession(url, lock_seconds=BACKFILL_LOCK_SECONDS)
 
     def _backfill(
         self, session: ReadSession, part: BackfillRange, counter: BackfillCounter | None
