@@ -19,6 +19,7 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import is_in_recovery, session_text, with_limits
 from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error
+from headrace.postgres.session import ReadSession
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -47,6 +48,13 @@ CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """  # noqa: S608 - a fixed text
 _INACTIVE_SINCE = 15
+_IS_VISIBLE = """
+SELECT pg_is_in_recovery() OR pg_snapshot_xmax(now) >= pg_snapshot_xmax(exported)
+       AND NOT EXISTS (
+           SELECT FROM pg_snapshot_xip(now) AS running (id) WHERE pg_visible_in_snapshot(running.id, exported)
+       )
+FROM (SELECT pg_current_snapshot() AS now, $1::pg_snapshot AS exported) AS snapshots
+"""
 _READ_ONE = f"{_READ} WHERE s.slot_name = $1"
 _READ_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
 
@@ -169,7 +177,8 @@ def create_slot(
     """Create a logical slot with an exported snapshot.
 
     Creation waits for every transaction that has written and is still open, in any database of the server.
-    After `time_limit` seconds it is cancelled, nothing is left, and the error names the transactions.
+    After `time_limit` seconds it is cancelled, nothing is left, and the error names the transactions. When it
+    returns, every new snapshot sees all that the slot will not send.
 
     Args:
         url: the database.
@@ -203,7 +212,7 @@ def create_slot(
             timeout=time_limit,
             on_timeout=lambda: waits.extend(_blockers(url)),
         )
-        return ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication, temporary)
+        slot = ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication, temporary)
     except TimeoutError as error:
         replication.close()
         raise _waited_too_long(name, time_limit, waits) from error
@@ -214,6 +223,34 @@ def create_slot(
     except BaseException:
         replication.close()
         raise
+    try:
+        _await_visible(url, slot, time_limit)
+    except BaseException:
+        slot.close()
+        with connect(url, application_name=f"headrace/{name}") as connection:
+            drop_slot(connection, name)
+        raise
+    return slot
+
+
+def _await_visible(url: str, slot: ExportedSlot, time_limit: float) -> None:
+    """Wait until new snapshots see all that the exported one sees.
+
+    A commit is in the log before it is visible, and a synchronous standby can keep it invisible for long.
+    What committed before the slot's position in this way is not in the stream: a read that is made without
+    the exported snapshot would miss it for ever.
+
+    Raises:
+        HeadraceError: SLOT_WAIT: they do not after `time_limit` seconds; the errors of `ReadSession`.
+    """
+    deadline = time.monotonic() + time_limit
+    with ReadSession(url, snapshot=slot.snapshot_name) as session:
+        [(seen,)] = session.query("SELECT pg_current_snapshot()::text")
+    with ReadSession(url) as session:
+        while session.query(_IS_VISIBLE, [seen]) != [(True,)]:
+            if time.monotonic() >= deadline:
+                raise _waited_too_long(slot.name, time_limit, _blockers(url))
+            time.sleep(_POLL_SECONDS)
 
 
 def _creation_command(

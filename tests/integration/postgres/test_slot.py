@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -364,3 +366,82 @@ def test_a_slot_is_claimed_only_while_the_drivers_own_session_has_the_lock(url: 
             assert lock.session not in {None, own}
             execute(other, "SELECT pg_terminate_backend($1, 5000)", (reader.pid,))
             claim_slot(late, "s", lock.session)
+
+
+@contextmanager
+def transaction_of(url: str, row: int) -> Iterator[tuple[Connection, object]]:
+    """Give a session that has written a row and not committed it, and its transaction's id."""
+    with connect(url, autocommit=False) as writer:
+        execute(writer, "SET LOCAL synchronous_commit = local")
+        execute(writer, f"INSERT INTO t VALUES ({row})")
+        yield writer, execute(writer, "SELECT pg_current_xact_id()::text")[0][0]
+
+
+@contextmanager
+def held_commit(url: str) -> Iterator[list[int]]:
+    """Commit rows until a commit waits for a synchronous standby; give the rows, the last of which waits."""
+    rows, found = [10], threading.Event()
+
+    def write() -> None:
+        with connect(url) as writer:
+            execute(writer, "SET synchronous_commit = on")
+            while not found.is_set():  # commits wait only once the checkpointer has read the setting too
+                execute(writer, f"INSERT INTO t VALUES ({rows[-1]})")
+                if not found.is_set():
+                    rows.append(rows[-1] + 1)
+
+    with connect(url) as admin:
+        execute(admin, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        execute(admin, "SELECT pg_reload_conf()")
+        thread = threading.Thread(target=write)
+        thread.start()
+        waiting = "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        try:
+            assert until(lambda: bool(execute(admin, waiting)), 20)
+            found.set()
+            yield rows
+        finally:
+            found.set()
+            execute(admin, "ALTER SYSTEM RESET synchronous_standby_names")
+            execute(admin, "SELECT pg_reload_conf()")
+            thread.join()
+
+
+def awaited(connection: Connection, transaction: object) -> Callable[[], bool]:
+    """Return whether a session waits for the end of a transaction."""
+    sql = "SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND transactionid::text = $1"
+    return lambda: bool(execute(connection, sql, (transaction,)))
+
+
+@pytest.mark.parametrize("time_limit", [30.0, 2.0])
+def test_what_a_slot_does_not_send_is_visible_once_it_is_made(
+    url: str, connection: Connection, time_limit: float
+) -> None:
+    """A commit before the slot's position may wait for a synchronous standby still, so that nobody sees it.
+
+    The server itself waits for the transactions that were open when it began, and then for those that were
+    open at that time. One that begins later and commits meanwhile is not waited for.
+    """
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    with ThreadPoolExecutor(1) as pool, transaction_of(url, 1) as (first, first_id):
+        making = pool.submit(create_slot, url, "s_visible", time_limit=time_limit)
+        assert until(awaited(connection, first_id), 10)
+        with transaction_of(url, 2) as (second, second_id):
+            first.commit()
+            assert until(awaited(connection, second_id), 10)
+            with held_commit(url) as rows:
+                second.commit()
+                assert until(lambda: read_slot(connection, "s_visible") is not None, 10)
+                if time_limit < 10:
+                    with pytest.raises(HeadraceError, match="s_visible") as caught:
+                        making.result(30)
+                    assert caught.value.kind is Kind.SLOT_WAIT
+                    assert read_slot(connection, "s_visible") is None
+                    return
+                time.sleep(1)
+                assert not making.done()
+                assert (rows[-1],) not in execute(connection, "SELECT id FROM t")
+        with making.result(30) as slot, ReadSession(url, snapshot=slot.snapshot_name) as session:
+            seen = session.query("SELECT id FROM public.t ORDER BY id")
+            assert seen == execute(connection, "SELECT id FROM t ORDER BY id")
+            assert (rows[-1],) in seen
