@@ -14,7 +14,7 @@ from headrace.cli.context import CommandContext
 from headrace.cli.init import check_sink, tell_of_password
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
-from headrace.pipeline.project import database_of
+from headrace.postgres.deployment_database import database_of
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.files import DeploymentFolder
 from headrace.tools.designer.server import DesignServer

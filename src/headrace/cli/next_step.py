@@ -9,8 +9,8 @@ from headrace.cli import terminal
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError
-from headrace.pipeline.project import database_of
 from headrace.postgres.connection import connect
+from headrace.postgres.deployment_database import database_of
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.tools.next_steps import NEXT
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
-from headrace.config.resolve import resolve_database
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.deployment_database import database_of
 from headrace.postgres.locks import advisory_lock
 from headrace.postgres.slot import SlotFacts, check_slot_name, drop_slot, list_slots, read_slot, slot_in_use
 
@@ -142,17 +142,20 @@ def _connect(
 ) -> Iterator[tuple[Connection, Mapping[str, str]]]:
     """Connect to `url`, else to the deployment's database; yield the connection and the deployment's slots.
 
-    The slots are said with what must be done without them, that of the documents first. With a `url` no
-    deployment file is read: the one slot is the option's, if there is one.
+    The slots come with what must be done without them: first that of the documents, where there are any. With
+    a `url` no deployment file is read: the one slot is the option's, if there is one.
     """
     if context.slot is not None:
         check_slot_name(context.slot)
     own = {} if context.slot is None else {context.slot: _WITHOUT_DOCUMENTS}
     if url is None:
         deployment = load_deployment(context.config, context.environ)
-        url, own = resolve_database(deployment).reveal(), own or {deployment.source.slot: _WITHOUT_DOCUMENTS}
-        if deployment.mirror is not None:
-            own = {**own, deployment.mirror.slot: _WITHOUT_LAKE}
+        mirror = deployment.mirror
+        if not own and (mirror is None or deployment.indexes):
+            own[deployment.source.slot] = _WITHOUT_DOCUMENTS
+        if mirror is not None:
+            own.setdefault(mirror.slot, _WITHOUT_LAKE)
+        url = database_of(deployment, next(iter(own)))
     with connect(url, application_name="headrace slots") as connection:
         yield connection, own
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from headrace.assembly.transform import load_transform
 from headrace.config.deployment import Deployment, OpenSearchSink, Sink
 from headrace.config.load import load_deployment
-from headrace.config.resolve import resolve, resolve_database
+from headrace.config.resolve import resolve
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.pipeline.sink_target import IndexFiles, SinkTarget, cluster_endpoint, secondary_endpoints
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import for_slot
+from headrace.postgres.deployment_database import database_of
 from headrace.postgres.slot import check_slot_name
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
@@ -235,17 +236,6 @@ def find_index(project: Project, name: str) -> IndexSpec:
             Kind.USAGE, f"the deployment has no enabled index {name!r}", meant(name, project.specs)
         )
     return project.specs[name]
-
-
-def database_of(deployment: Deployment, slot: str) -> str:
-    """Resolve the address of a deployment's database alone, for work that needs no cluster and no schema.
-
-    Raises:
-        ErrorGroup: CONFIG: a variable is not set.
-    """
-    return for_slot(
-        resolve_database(deployment).reveal(), slot, tuple(deployment.source.password_command or ())
-    )
 
 
 def open_endpoints(

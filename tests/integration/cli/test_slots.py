@@ -101,6 +101,24 @@ def test_without_a_slot_there_is_no_lag(people: Deployment) -> None:
     assert (found["slot"], found["bytes"], found["seconds"]) == (people.name, None, None)
 
 
+def test_the_password_command_of_the_file_is_run(people: Deployment) -> None:
+    people.source += '\npassword_command = ["./no-such-program"]'
+    people.write()
+    for words in (("lag",), ("slots",)):
+        assert "no-such-program" in people.type(*words).err, words
+
+
+def test_the_slot_of_a_file_that_describes_a_mirror_alone(followed: Deployment) -> None:
+    stranger = stranger_of(followed)
+    (followed.folder / "headrace.toml").write_text(
+        f'[source]\ntype = "postgres"\nconnection_url = {json.dumps(followed.url)}\n'
+        f'[mirror]\nlocation = "lake"\nslot = "{stranger}"\n[[mirror.tables]]\ntables = ["public.people"]\n'
+    )
+    assert followed.type("lag").out.startswith(f"{stranger}: ")
+    found = json.loads(followed.type("slots", "--format", "json").out)
+    assert [slot["slot"] for slot in found if slot["ours"]] == [stranger]
+
+
 def test_slots_of_a_database_without_a_deployment_file(followed: Deployment) -> None:
     stranger = stranger_of(followed)
     (followed.folder / "headrace.toml").unlink()
