@@ -15,7 +15,7 @@ from headrace.mirror.net_changes import Key
 from headrace.mirror.run import open_mirror
 from headrace.mirror.verify import TableComparison
 from headrace.model.names import TableName
-from headrace.model.table_pattern import one_table
+from headrace.model.table_pattern import format_table, one_table
 from headrace.model.units import quantity
 from headrace.reporter import SilentReporter
 
@@ -53,13 +53,17 @@ def _as_data(comparison: TableComparison) -> dict[str, object]:
 
 def _print(found: TableComparison, *, repair: bool) -> None:
     if not found.compared:
-        terminal.say(f"{found.table}: a table of changes is not compared")
+        again = ", and was read again" if found.read_again else ""
+        terminal.say(f"{found.table}: a table of changes is not compared{again}")
     elif found.waits_for is not None:
         terminal.warn(f"{found.table} waits, and is not compared: {found.waits_for}")
         terminal.say("Start `headrace mirror`: it says what to do, and reads the table again when it can")
     elif not found.wrong and not found.undecided:
-        changing = f"; {found.changing:,} written again at each look" if found.changing else ""
-        terminal.done(f"{found.table}: {quantity(found.rows, 'row')}, all as in the database{changing}")
+        changing = f" but {found.changing:,} that changed all the time" if found.changing else ""
+        again = "; the table was read again" if found.read_again else ""
+        terminal.done(
+            f"{found.table}: {quantity(found.rows, 'row')}, all as in the database{changing}{again}"
+        )
     else:
         _print_differences(found, repair=repair)
 
@@ -77,7 +81,8 @@ def _print_differences(found: TableComparison, *, repair: bool) -> None:
     if found.repaired:
         terminal.answer(f"  repaired   {found.repaired:,}")
     if found.wrong and not repair:
-        terminal.say("Stop the mirror, and run `headrace mirror verify --repair`")
+        command = f"headrace mirror verify {format_table(found.table)} --repair"
+        terminal.say(f"`{command}` reads the table again; no mirror may run meanwhile")
     elif found.wrong > found.repaired:
         terminal.say("`headrace mirror --reload` reads everything again")
 

@@ -114,7 +114,7 @@ class MirroredLake:
         # A chooser of its own: what it finds wrong is nothing to the mirror, which may run meanwhile.
         waiting = WaitingTables(SilentReporter())
         chooser = TableChooser(self._ends, waiting, SilentReporter())
-        return LakeComparer(self._ends, self.notes.table, self._loader, self._writer.observer, chooser)
+        return LakeComparer(self._ends, self.notes, self._loader, self._writer.observer, chooser)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.

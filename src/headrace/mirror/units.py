@@ -23,6 +23,7 @@ from headrace.mirror.table_checks import find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.model.table_pattern import format_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Leave it as it is until something is done about an error."""
+    """Leave it as it is until something is done about an error; `ends_with_load`: it may be read again."""
 
     error: HeadraceError
+    ends_with_load: bool = False
 
 
 Action = Apply | Alter | ReadParts | Load | Wait
@@ -155,15 +157,17 @@ def _past_written(name: TableName, what: str) -> HeadraceError:
         Kind.CONTINUITY,
         f"another program has written the lake's table {name} ({what}), and the database does not have the "
         "past that it may lack now",
-        "Run `headrace mirror --reload`: it reads all tables anew, and keeps the versions, changes and "
-        "deleted rows that are there.",
+        f"Stop the mirror and run `headrace mirror verify {format_table(name)} --repair`: it reads the table "
+        "anew, and keeps the versions, changes and deleted rows that are there.",
     )
 
 
 def _with_another_past(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A past is not read again in silence."""
     what = observed.other_commit
-    return Wait(_past_written(table.name, what)) if what is not None and table.keeps_past else None
+    if what is None or not table.keeps_past:
+        return None
+    return Wait(_past_written(table.name, what), ends_with_load=True)
 
 
 def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:

@@ -27,11 +27,12 @@ from headrace.mirror.lake import opened, reaching
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
+from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import TableObserver
-from headrace.mirror.positions import PositionsTable, TablePosition
+from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import python_rows, shown_value
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import Wait
+from headrace.mirror.units import Action, Wait
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect
@@ -75,9 +76,10 @@ class TableComparison:
         rows: how many rows the database has.
         compared: whether the table can be compared; one of changes cannot.
         missing, surplus, different: keys of rows that the lake lacks, has too many, or has with other values.
-        changing: how many rows were written again at each look.
+        changing: how many rows changed from each look to the next, so that they could not be compared.
         undecided: how many rows differ, and may be on their way: the mirror does not go on.
         repaired: how many of them are right by now.
+        read_again: whether a repair has read the table again.
         waits_for: why the mirror does not write the table for now, which is not compared then.
     """
 
@@ -90,6 +92,7 @@ class TableComparison:
     changing: int = 0
     undecided: int = 0
     repaired: int = 0
+    read_again: bool = False
     waits_for: str | None = None
 
     @property
@@ -116,7 +119,7 @@ class LakeComparer:
 
     Args:
         ends: the database and the lake.
-        positions: up to where its tables are complete.
+        notes: up to where its tables are complete.
         loader: reads tables again.
         observer: decides whether they can be read again.
         chooser: says which tables the lake should have.
@@ -125,7 +128,7 @@ class LakeComparer:
     def __init__(
         self,
         ends: MirrorEndpoints,
-        positions: PositionsTable,
+        notes: LakeNotes,
         loader: LakeLoader,
         observer: TableObserver,
         chooser: TableChooser,
@@ -134,7 +137,7 @@ class LakeComparer:
         self._chooser = chooser
         self._observer = observer
         self._ends = ends
-        self._positions = positions
+        self._notes = notes
         self._keeps_away = False
 
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
@@ -171,7 +174,7 @@ class LakeComparer:
         )
 
     def _compare_all(self, names: Sequence[TableName], *, repair: bool) -> Iterator[TableComparison]:
-        known = self._positions.read().tables
+        known = self._notes.table.read().tables
         unknown = [name for name in names if name not in known]
         if unknown:
             raise HeadraceError(
@@ -197,28 +200,35 @@ class LakeComparer:
 
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
         found = self._compare(name)
-        if found.wrong or found.undecided:
-            self._check_loadable(name, known)
-            # As after a mirror that died behind a load: its next start finds the position in the table.
-            if dict(self._loader.load([name])):
-                # What counts is what the lake has afterwards, not what was written.
-                found.repaired, found.undecided = found.wrong - self._compare(name).wrong, 0
+        action = self._decide(name, known)
+        if isinstance(action, Wait) and not action.ends_with_load:
+            found.waits_for = action.error.cause
+        elif found.wrong or found.undecided or isinstance(action, Wait):
+            self._read_again(found)
         else:
             found.waits_for = known.waits_for
         return found
 
-    def _check_loadable(self, name: TableName, known: TablePosition) -> None:
-        """Make sure that a table does not wait for its owner, as one does whose past another program wrote.
+    def _read_again(self, found: TableComparison) -> None:
+        """Load a table, and note that it is as the database's by now."""
+        name = found.table
+        for _, loaded in self._loader.load([name]):
+            self._notes.positions = self._notes.table.read()
+            assert self._notes.positions.stream is not None
+            self._notes.note(self._notes.positions.stream, {name: loaded[0]}, {name: loaded}, only={name})
+            found.read_again = True
+        if not found.read_again:
+            found.waits_for = self._loader.waiting.reason(name)
+        elif found.compared:
+            # What counts is what the lake has afterwards, not what was written.
+            found.repaired, found.undecided = found.wrong - self._compare(name).wrong, 0
 
-        Raises:
-            HeadraceError: why it waits.
-        """
+    def _decide(self, name: TableName, known: TablePosition) -> Action | None:
+        """Return what a mirror would do with a table now; None where the database does not have it."""
         with ReadSession(self._ends.url) as session:
             tables = self._ends.selection.read(session, [name])
         actions, _ = self._observer.decide(tables, {name: known})
-        for action in actions.values():
-            if isinstance(action, Wait):
-                raise action.error
+        return actions.get(name)
 
     def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
@@ -321,7 +331,7 @@ class LakeComparer:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
         end = time.monotonic() + _WAIT_SECONDS
         while time.monotonic() < end:
-            position = self._positions.read().tables.get(name)
+            position = self._notes.table.read().tables.get(name)
             if position is not None and position.complete >= start:
                 return True
             # Nobody writes it any more: then it is complete only if nothing is left in the log.
