@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import urllib3
 
 from e2e.test_ddl import SHORT, change_under_load
 from headrace.embedded.opensearch import EmbeddedOpenSearch
@@ -123,6 +124,26 @@ def test_what_the_cluster_refuses_is_told_and_keeps_its_index_as_it_was(town: To
     assert "added: notes" in town.run_command("reload", seconds=300).stderr
     town.wait_until(lambda: town.of_board("goods").get("error") is None, "still says what was refused", 60)
     town.converges()
+
+
+def test_a_setting_that_a_living_index_takes_holds_without_another_generation(
+    town: Town, opensearch: EmbeddedOpenSearch
+) -> None:
+    running(town)
+    served = town.generation("goods")
+    (town.folder / "settings.json").write_text(json.dumps({"refresh_interval": "7s"}))
+    config = town.folder / "headrace.toml"
+    config.write_text(config.read_text().replace('schema = "goods.yml"\n', SETTINGS_FILE))
+    assert "settings changed: goods" in town.run_command("reload").stderr
+
+    def is_taken() -> bool:
+        [index] = urllib3.request("GET", f"{opensearch.url}/{served}/_settings").json().values()
+        return bool(index["settings"]["index"]["refresh_interval"] == "7s")
+
+    town.wait_until(is_taken, "the setting is as before", 10)
+    assert town.generation("goods") == served
+    town.write_config(town.indexes)
+    town.run_command("reload")
 
 
 @pytest.mark.long

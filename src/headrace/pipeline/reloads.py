@@ -6,7 +6,7 @@ Where anything is wrong nothing changes, and who ordered it is told every mistak
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
@@ -15,6 +15,7 @@ from headrace.model.failpoints import reach
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, error_list
+from headrace.pipeline.sink_watch import SinkWatch
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.state import Order, StateStore
@@ -36,11 +37,13 @@ class ReloadResult:
         added: indexes that were not there before; they are backfilled.
         removed: indexes that are not followed any more; what readers see of them stays as it is.
         rebuilt: indexes whose next generation is built beside the one that is served.
+        adjusted: indexes that get other settings, which an index takes while it is served.
     """
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     rebuilt: tuple[str, ...] = ()
+    adjusted: tuple[str, ...] = ()
 
     @classmethod
     def between(cls, before: Mapping[str, str], now: Mapping[str, str]) -> ReloadResult:
@@ -58,6 +61,7 @@ class ReloadResult:
                 ("added", self.added),
                 ("removed", self.removed),
                 ("being rebuilt", self.rebuilt),
+                ("settings changed", self.adjusted),
             )
             if names
         ]
@@ -118,6 +122,7 @@ class Reloads:
         lease: holds the leases of the indexes.
         store: the state of the pipeline.
         board: shows why the files that lie there are not taken up.
+        watches: of the sinks.
         results: what changed by a reload, by the order's id.
         refusals: every mistake for which the files that a reload has read are refused, by the order's id.
     """
@@ -128,6 +133,7 @@ class Reloads:
     lease: Lease
     store: StateStore
     board: StatusBoard
+    watches: Mapping[str, SinkWatch]
     results: dict[str, ReloadResult] = field(default_factory=dict, init=False)
     refusals: dict[str, HeadraceError] = field(default_factory=dict, init=False)
 
@@ -161,14 +167,27 @@ class Reloads:
         """
         before = {unit.index: hash_ for unit, hash_ in self.definitions.hashes.items() if not unit.sink}
         result = ReloadResult.between(before, inspection.hashes(inspection.project.primary))
+        others = {*result.added, *result.rebuilt}
+        adjusted = (name for name in project.specs if name not in others and self._is_adjusted(project, name))
+        result = replace(result, adjusted=tuple(adjusted))
         # The leases first: where another process has an index, nothing has changed yet.
         self.lease.hold(project.specs)
         reach("checked")
         state = self.store.current
         self.definitions.adopt(project, () if state is None else state.generations)
+        for watch in self.watches.values():
+            watch.forget()  # a look gives the indexes their settings
         self.board.set_warning("reload", None)
         self.board.report.done(f"the files are taken up: {result}")
         return result
+
+    def _is_adjusted(self, project: Project, index: str) -> bool:
+        """Whether files give an index other settings in a sink than the files until now."""
+        before = self.definitions.project.targets
+        return any(
+            name in before and before[name].index_options(index) != target.index_options(index)
+            for name, target in project.targets.items()
+        )
 
     def _refuse(self, order: Order, errors: Sequence[HeadraceError]) -> None:
         self.refusals[order.id] = error = ErrorGroup(tuple(errors))

@@ -206,6 +206,7 @@ class PipelineRun:
             lease=claim.lease,
             store=store,
             board=board,
+            watches=sinks.watches,
         )
         orders = Answers(self.desk, reloads)
         observer = Observer(

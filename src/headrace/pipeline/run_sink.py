@@ -80,8 +80,7 @@ class ClusterSink:
         return GenerationState(index, created.index, created.uuid, definition, history=history)
 
     def complete(self, generation: GenerationState) -> None:
-        """Make a filled index searchable, give it its lasting settings, and lead readers to it."""
-        # First searchable, then served: readers would find nothing until the first refresh.
+        """Give a filled index its lasting settings, and lead readers to it."""
         self._generations.finish(_index_of(generation), self._options(generation.index))
         self._generations.publish(_index_of(generation))
 

@@ -299,7 +299,7 @@ class RunningPipeline:
             timeout: seconds.
 
         Returns:
-            The indexes that were added, removed, or are built again.
+            The indexes that were added, removed, are built again, or get other settings.
 
         Raises:
             HeadraceError: every mistake, as an `ErrorGroup`: CONFIG, SCHEMA, BINDING …, also for a setting

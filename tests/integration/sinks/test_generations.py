@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -49,6 +50,7 @@ def test_a_generation_is_made_for_backfill_and_finished_for_searching(
     lasting = settings(client, made.index)
     assert (lasting["refresh_interval"], lasting["number_of_replicas"]) == ("7s", "2")
     assert (backfill["gc_deletes"], lasting["gc_deletes"]) == ("24h", "2h")
+    generations.publish(made)
     assert count(client, made.index) == 25
 
 
@@ -129,6 +131,25 @@ def test_publishing_moves_the_alias_and_nothing_else_stays_behind_it(
     generations.drop(first)
     generations.drop(first)
     assert generations.existing("users") == [second]
+
+
+def test_what_is_written_while_readers_are_led_to_an_index_is_found_there_at_once(
+    opensearch: EmbeddedOpenSearch, client: Client, generations: Generations
+) -> None:
+    """Whoever writes asks for a refresh of the alias, which leads to the index before until then."""
+    made = generations.create("users", "ab", BODY)
+    writer = OpenSearchWriter(client, {"users": made.target})
+
+    def write(request: Request) -> None:
+        if request.target.startswith("/_aliases"):
+            writer.write([DocumentOperation("users", "1", 1, b'{"n":1}')])
+
+    with (
+        HttpProxy(opensearch.url, spoil=write) as proxy,
+        contextlib.closing(Client(Endpoint((proxy.url,)))) as through,
+    ):
+        Generations(through, generations.alias("")).publish(made)
+    assert count(client, generations.alias("users")) == 1
 
 
 def test_a_name_that_someone_else_holds_is_not_taken(client: Client, generations: Generations) -> None:

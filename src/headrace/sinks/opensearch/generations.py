@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
+from headrace.sinks.opensearch.documents import refresh
 from headrace.sinks.opensearch.settings import (
     IndexOptions,
     adjust,
@@ -161,16 +162,16 @@ class Generations:
         return generation
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
-        """Give a backfilled generation its lasting settings and make what it holds searchable.
+        """Give a backfilled generation its lasting settings.
 
         During a backfill an index has no replicas and no refresh, and remembers deletes for longer.
         """
         adjust(self._client, generation.index, options)
-        # Refreshes were off: without this a search would find nothing until the first interval has passed.
-        self._client.call("POST", path(generation.index, "_refresh"))
 
     def publish(self, generation: Generation) -> None:
         """Point the alias at `generation` and at nothing else, in one step; adopted names move too.
+
+        Searches find all that was written to it until now.
 
         Raises:
             HeadraceError: SINK_REJECTED, where the alias's name belongs to an index of another program.
@@ -185,7 +186,11 @@ class Generations:
             for name, how in self._reader_aliases(index, alias).items():
                 actions.append({"remove": {"index": index, "alias": name}})
                 actions.append({"add": {"index": generation.index, "alias": name, **how}})
+        # A search would find what an index held at its last refresh, and a backfilled one had none.
+        refresh(self._client, generation.index)
         self._client.call("POST", path("_aliases"), {"actions": actions})
+        # What came meanwhile was refreshed by the alias, which led to the other index until just now.
+        refresh(self._client, generation.index)
 
     def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
         """Explain, by index, why readers do not see the whole generation that it should serve.
