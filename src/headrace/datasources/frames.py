@@ -142,7 +142,7 @@ def _check_pandas() -> None:
         raise HeadraceError(
             Kind.DEPENDENCY,
             "typed rows of a table need pandas, which is not installed here",
-            "Run `pip install 'pandas>=2.2'`.",
+            "Run `pip install 'pandas>=2.2,<3'`.",
         )
 
 
