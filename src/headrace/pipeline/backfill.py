@@ -98,6 +98,8 @@ class Backfill:
     # The stream's count of changes when the backfill began; -1 before.
     _changes: int = field(default=-1, init=False)
     _rate: Rate = field(default_factory=Rate, init=False)
+    # How many ranges the running job has finished, and when the last one (seconds from its beginning).
+    _finished: tuple[int, float] = field(default=(0, 0.0), init=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
     _thread: threading.Thread = field(init=False)
 
@@ -235,7 +237,7 @@ class Backfill:
             for first in range(min(tasks_at_once, len(ranges)))
         ]
         with self.job_gate.acquire(self._ending), self.board.sinks.backfill_job(job) as progress:
-            running = time.monotonic()
+            running, self._finished = time.monotonic(), (0, 0.0)
             written = run_documents_job(
                 self.spark.session.sparkContext,
                 self.work,
@@ -357,8 +359,11 @@ class Backfill:
         """Show what the running job has written so far; raise where the backfill is ended, to end the job."""
         self._check_ending()
         documents, ranges = progress(self.name)
+        if ranges > self._finished[0]:
+            self._finished = ranges, seconds
         if documents or ranges:
-            self._show(documents, ranges, self._rate.including(documents, seconds, ranges))
+            rate = self._rate.including(documents, seconds, *self._finished)
+            self._show(documents, ranges, rate)
 
     def _show(self, documents: int = 0, ranges: int = 0, rate: Rate | None = None) -> None:
         """Show how far the backfill is, with what its running job has written."""

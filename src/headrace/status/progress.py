@@ -75,28 +75,35 @@ class Rate:
     Attributes:
         per_second: documents per second; None before the first report.
         ranges_per_second: ranges per second; None before the first report.
+        since: how long ago (s) the last range was finished.
     """
 
     per_second: float | None = None
     ranges_per_second: float | None = None
+    since: float = 0.0
 
     def add(self, documents: int, seconds: float, ranges: int) -> None:
         """Add a report: so many documents of so many ranges were written in so many seconds."""
-        # Two reports may come within one tick of the clock.
-        seconds = max(seconds, 1e-3)
-        self.per_second = _weighted(self.per_second, documents / seconds)
-        self.ranges_per_second = _weighted(self.ranges_per_second, ranges / seconds)
+        self.per_second = _weighted(self.per_second, documents, seconds)
+        self.ranges_per_second = _weighted(self.ranges_per_second, ranges, seconds)
 
-    def including(self, documents: int, seconds: float, ranges: int) -> Rate:
-        """Return the speed with a report of work that still goes on, whose range may not be finished."""
-        current = replace(self)
-        current.add(documents, seconds, ranges)
-        return current if ranges else replace(current, ranges_per_second=self.ranges_per_second)
+    def including(self, documents: int, seconds: float, ranges: int, last: float) -> Rate:
+        """Return the speed with a report of work that still goes on.
+
+        Args:
+            documents, seconds, ranges: as for `add`.
+            last: when the last of its ranges was finished, in seconds from its beginning; 0 before.
+        """
+        per_second = _weighted(self.per_second, documents, seconds)
+        # A range that is not finished yet says nothing of how long ranges take.
+        finished = _weighted(self.ranges_per_second, ranges, last) if ranges else self.ranges_per_second
+        return Rate(per_second, finished, seconds - last)
 
     def seconds_for(self, ranges: int) -> float | None:
         """Return how long so many ranges will take (s); None where unknown."""
-        return ranges / self.ranges_per_second if self.ranges_per_second else None
+        return max(0.0, ranges / self.ranges_per_second - self.since) if self.ranges_per_second else None
 
 
-def _weighted(before: float | None, now: float) -> float:
+def _weighted(before: float | None, count: int, seconds: float) -> float:
+    now = count / max(seconds, 1e-3)  # two reports may come within one tick of the clock
     return now if before is None else before + _WEIGHT * (now - before)

@@ -89,8 +89,14 @@ def test_the_latest_reports_count_most() -> None:
 
 
 def test_a_job_that_still_runs_tells_the_speed_before_its_first_range_is_finished() -> None:
-    assert Rate().including(500, 10.0, 0) == Rate(50.0, None)
+    assert Rate().including(500, 10.0, 0, 0.0).per_second == 50.0
+    assert Rate().including(500, 10.0, 0, 0.0).seconds_for(1) is None
     before = Rate(100.0, 2.0)
-    assert before.including(100, 10.0, 0) == Rate(55.0, 2.0)
-    assert before.including(100, 10.0, 10) == Rate(55.0, 1.5)
-    assert before == Rate(100.0, 2.0)
+    assert before.including(100, 10.0, 0, 0.0) == Rate(55.0, 2.0, 10.0)
+    assert before.including(100, 10.0, 10, 10.0) == Rate(55.0, 1.5)
+
+
+def test_what_is_left_becomes_less_while_nothing_is_finished() -> None:
+    """One of two ranges took 20 seconds; the other one has been read for 5, 15 and 25 since."""
+    left = [Rate().including(1_000, seconds, 1, 20.0).seconds_for(1) for seconds in (20.0, 25.0, 35.0, 45.0)]
+    assert left == [20.0, 15.0, 5.0, 0.0]
