@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
@@ -81,7 +80,7 @@ def show_lag(context: CommandContext) -> None:
         raise HeadraceError(Kind.SLOT_LOST, f"the slot {name!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
     if not context.as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
-        late = seconds_behind(facts, datetime.now(UTC))
+        late = seconds_behind(facts)
         terminal.answer(
             f"{name}: {size(facts.lag)} behind{'' if late is None else f', {duration(late)}'}; "
             f"the server keeps {size(facts.retained)} of log for it; {by}"
@@ -103,7 +102,7 @@ def slot_data(facts: SlotFacts, own: Container[str]) -> dict[str, object]:
         "failover": facts.failover,
         "reader": facts.reader,
         "bytes": None if facts.lost else facts.lag,
-        "seconds": seconds_behind(facts, datetime.now(UTC)),
+        "seconds": seconds_behind(facts),
         "retained_bytes": facts.retained,
         "safe_bytes": facts.safe_wal_size,
         "wal_status": facts.wal_status,
@@ -113,7 +112,7 @@ def slot_data(facts: SlotFacts, own: Container[str]) -> dict[str, object]:
     }
 
 
-def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
+def seconds_behind(facts: SlotFacts) -> float | None:
     """Return how many seconds the slot is behind, at least 0; None where it is unknown.
 
     With a reader it is the time that the server measures between flushing the log and the reader's
@@ -126,9 +125,7 @@ def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
         return 0.0
     if facts.reader is not None:
         return None if facts.reader_lag is None else max(0.0, facts.reader_lag)
-    if facts.inactive_since is None:
-        return None
-    return max(0.0, (now - facts.inactive_since).total_seconds())
+    return facts.inactive_seconds
 
 
 def _without_file(context: CommandContext, url: str | None) -> str | None:
@@ -182,7 +179,7 @@ def _meaning(facts: SlotFacts, own: Mapping[str, str]) -> str:
 
 
 def _row(facts: SlotFacts, own: Container[str]) -> tuple[str, ...]:
-    late = seconds_behind(facts, datetime.now(UTC))
+    late = seconds_behind(facts)
     return (
         facts.name,
         "yes" if facts.name in own else "",

@@ -21,7 +21,6 @@ from headrace.errors import HeadraceError
 SILENCE_SECONDS = 30.0
 _RECHECK_SECONDS = 5.0  # what the server sent just before it was asked has arrived by then
 _QUERY_SECONDS = 10.0
-_MAX_FAILURES = 2
 _FATAL = "FATAL:"
 
 # `disabled` is the state where track_activities is off: nothing tells then that the server is idle.
@@ -45,12 +44,12 @@ class AnswerTimeout:
     def __init__(self, conninfo: Callable[[], str], pid: int) -> None:
         self._conninfo = conninfo
         self._pid = pid
-        self._idle = self._failures = 0
+        self._doubts = 0
         self._check_at = 0.0
 
     def begin(self) -> None:
         """Restart the clock: data has arrived, or a wait begins."""
-        self._idle = self._failures = 0
+        self._doubts = 0
         self._check_at = time.monotonic() + SILENCE_SECONDS
 
     def check(self) -> None:
@@ -64,21 +63,15 @@ class AnswerTimeout:
         try:
             is_working = self._is_working()
         except (psycopg.Error, HeadraceError) as error:
-            if _FATAL in str(error):  # the server is there, and has no free connection
-                is_working = True
-            else:
-                self._failures += 1
-                is_working = self._failures < _MAX_FAILURES
-        else:
-            self._failures = 0
-        # Twice: an answer may have been sent between the question and the look.
-        self._idle = 0 if is_working else self._idle + 1
-        if self._idle > 1 or self._failures >= _MAX_FAILURES:
+            is_working = _FATAL in str(error)  # the server is there, and has no free connection
+        # Twice: an answer may have been sent between the question and the look, and a question may be lost.
+        self._doubts = 0 if is_working else self._doubts + 1
+        if self._doubts > 1:
             raise psycopg.OperationalError(
                 "the server does not work on the statement, and its answer has not come: the connection is "
                 "open and forwards nothing"
             )
-        self._check_at = time.monotonic() + (_RECHECK_SECONDS if self._idle else SILENCE_SECONDS)
+        self._check_at = time.monotonic() + (_RECHECK_SECONDS if self._doubts else SILENCE_SECONDS)
 
     def _is_working(self) -> bool:
         with _ShortWaitConnection.connect(self._conninfo(), autocommit=True) as connection:

@@ -30,26 +30,21 @@ _READER = f"""
     FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
     WHERE s.active_pid IS NOT NULL AND s.slot_name =
 """  # noqa: S608 - a fixed text
-_OWN_SESSION = """
-    SELECT pid, backend_start::text, extract(epoch FROM backend_start)::text
-    FROM pg_stat_activity WHERE pid = pg_backend_pid()
-"""
+_BEGAN = "extract(epoch FROM a.backend_start)::text"
+_OWN_SESSION = f"SELECT a.pid, {_BEGAN} FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()"  # noqa: S608
 _END_MILLISECONDS = 2000
-_END_SESSION = """
-    SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2
-"""
-
-_Backend = tuple[int, str]
-"""A server process: its pid and when it began, because pids are reused."""
+_END_SESSION = f"""
+    SELECT pg_terminate_backend(a.pid, $3) FROM pg_stat_activity a WHERE a.pid = $1 AND {_BEGAN} = $2
+"""  # noqa: S608 - a fixed text
 
 
 @dataclass(frozen=True, slots=True)
 class LockSession:
-    """The session that holds the lock of a deployment.
+    """A session that holds a lock.
 
     Attributes:
         pid: its server process.
-        began: when that began (seconds since 1970, as the server prints them).
+        began: when that began (seconds since 1970, as the server prints them), because pids are reused.
     """
 
     pid: int
@@ -75,7 +70,7 @@ class SlotLock(Closeable):
         self._url = url
         self._slot = slot
         self._connection: Connection | None = None
-        self._own_backends: set[_Backend] = set()
+        self._own_sessions: set[LockSession] = set()
         self.session: LockSession | None = None
 
     def __enter__(self) -> Self:
@@ -113,7 +108,7 @@ class SlotLock(Closeable):
         The server may then have been restored from a backup.
         """
         # A second session of ours has taken the lock: the first one had ended.
-        if self._connection is None or len(self._own_backends) > 1:
+        if self._connection is None or len(self._own_sessions) > 1:
             return True
         try:
             query(self._connection, "SELECT 1")
@@ -126,14 +121,14 @@ class SlotLock(Closeable):
         query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
         holder = _try_lock(connection, self._slot)
         # A session of ours that was cut off lives on in the server until its keepalives fail.
-        if holder is not None and holder.backend in self._own_backends:
-            query(connection, _END_SESSION, (*holder.backend, _END_MILLISECONDS))
+        if holder is not None and holder.session in self._own_sessions:
+            holder.end(connection)
             holder = _try_lock(connection, self._slot)
         if holder is not None:
             return holder.error(self._slot)
-        [(pid, since, began)] = query(connection, _OWN_SESSION)
-        self._own_backends.add((pid, since))
-        self.session = LockSession(pid, began)
+        [row] = query(connection, _OWN_SESSION)
+        self.session = LockSession(*row)
+        self._own_sessions.add(self.session)
         return None
 
     def close(self) -> None:
@@ -169,8 +164,7 @@ def find_holder(connection: Connection, slot: str) -> str | None:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    rows = query(connection, _holder_sql(*_lock_keys(_DEPLOYMENTS, slot)))
-    return str(rows[0][2]) if rows else None
+    return next((holder.text for holder in _read_holders(connection, _DEPLOYMENTS, slot)), None)
 
 
 def end_holders(connection: Connection, slot: str) -> None:
@@ -184,11 +178,9 @@ def end_holders(connection: Connection, slot: str) -> None:
     """
     # The deployment first: a reader that comes meanwhile finds its lock gone, and gives up.
     for lock_class in (_DEPLOYMENTS, _READERS):
-        keys = _lock_keys(lock_class, slot)
-        for row in query(connection, _holder_sql(*keys)):
-            holder = _Holder(*row)
-            query(connection, _END_SESSION, (*holder.backend, _END_MILLISECONDS))
-            if holder.backend in [_Holder(*row).backend for row in query(connection, _holder_sql(*keys))]:
+        for holder in _read_holders(connection, lock_class, slot):
+            holder.end(connection)
+            if holder.session in [other.session for other in _read_holders(connection, lock_class, slot)]:
                 raise holder.error(slot)
 
 
@@ -224,7 +216,7 @@ def _check_deployment(connection: ReplicationConnection, slot: str, deployment: 
         return
     holders = connection.execute(_holder_sql(*_lock_keys(_DEPLOYMENTS, slot)), slot=slot)
     # Pid and start together: the server gives out pids again.
-    if not any((row[0], row[3]) == (str(deployment.pid), deployment.began) for row in holders):
+    if not any((pid, began) == (str(deployment.pid), deployment.began) for pid, began, _ in holders):
         who = f"is held by {holders[0][2]}" if holders else "is lost"
         raise HeadraceError(
             Kind.SLOT_IN_USE,
@@ -256,17 +248,27 @@ def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> N
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Holder:
-    def __init__(self, pid: int | None, since: str, text: str, _began: str = "") -> None:
-        self.backend: _Backend = (pid or 0, since)
-        self._text = text
+    """A session that holds a lock; `text` is for people."""
+
+    session: LockSession
+    text: str
+
+    def end(self, connection: Connection) -> None:
+        query(connection, _END_SESSION, (self.session.pid, self.session.began, _END_MILLISECONDS))
 
     def error(self, slot: str) -> HeadraceError:
         return HeadraceError(
             Kind.SLOT_IN_USE,
-            f"another Headrace works with the slot {slot!r} ({self._text})",
+            f"another Headrace works with the slot {slot!r} ({self.text})",
             "Stop it first, or give this deployment a slot of its own.",
         )
+
+
+def _read_holders(connection: Connection, lock_class: int, slot: str) -> list[_Holder]:
+    rows = query(connection, _holder_sql(*_lock_keys(lock_class, slot)))
+    return [_Holder(LockSession(pid, began), text) for pid, began, text in rows]
 
 
 def _try_lock(connection: Connection, slot: str) -> _Holder | None:
@@ -275,19 +277,18 @@ def _try_lock(connection: Connection, slot: str) -> _Holder | None:
     [(taken,)] = query(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", keys)
     if taken:
         return None
-    rows = query(connection, _holder_sql(*keys))
-    return _Holder(*rows[0]) if rows else _Holder(None, "", "which has just ended")
+    ended = _Holder(LockSession(0, ""), "which has just ended")
+    return next(iter(_read_holders(connection, _DEPLOYMENTS, slot)), ended)
 
 
 def _holder_sql(first: int, second: int) -> str:
     """Return the query for the holder of the advisory lock of two keys.
 
-    Its row: the pid, when the session began, a text for people, and when it began as in `LockSession`.
+    Its row: the pid, when the session began, as in `LockSession`, and a text for people.
     """
     # pg_locks shows keys as unsigned oids; objsubid is 2 for a lock of two keys, 1 for one of 64 bits.
     return f"""
-        SELECT l.pid, coalesce(a.backend_start::text, ''),
-               {session_text("l.pid")}, coalesce(extract(epoch FROM a.backend_start)::text, '')
+        SELECT l.pid, coalesce({_BEGAN}, ''), {session_text("l.pid")}
         FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -37,7 +35,7 @@ SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text
        j.row ->> 'invalidation_reason',
        coalesce((j.row ->> 'failover')::boolean, false),
        coalesce((j.row ->> 'synced')::boolean, false) AND pg_is_in_recovery(),
-       extract(epoch FROM (j.row ->> 'inactive_since')::timestamptz)::float8,
+       extract(epoch FROM clock_timestamp() - (j.row ->> 'inactive_since')::timestamptz)::float8,
        {session_text("s.active_pid")},
        (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
        coalesce(a.wait_event = 'WaitForStandbyConfirmation', false),
@@ -47,7 +45,6 @@ FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """  # noqa: S608 - a fixed text
-_INACTIVE_SINCE = 15
 _IS_VISIBLE = """
 SELECT pg_is_in_recovery() OR pg_snapshot_xmax(now) >= pg_snapshot_xmax(exported)
        AND NOT EXISTS (
@@ -80,7 +77,7 @@ class SlotFacts:
             not.
         failover: whether standbys keep a copy of the slot (17 and later).
         synced: whether it is a standby's copy, which nobody may read before a promotion.
-        inactive_since: since when the slot has no reader (17 and later); None while it has one.
+        inactive_seconds: how long the slot has had no reader (17 and later); None while it has one.
         reader: the reader's pid, application, user and host, for people; None where there is no reader.
         reader_lag: seconds between a flush of the log and its confirmation by the present reader, as the
             server measures it; None without a recent measurement.
@@ -105,7 +102,7 @@ class SlotFacts:
     invalidation: str | None = None
     failover: bool = False
     synced: bool = False
-    inactive_since: datetime | None = None
+    inactive_seconds: float | None = None
     reader: str | None = None
     reader_lag: float | None = None
     awaits_standbys: bool = False
@@ -281,7 +278,7 @@ def read_slot(connection: Connection, name: str) -> SlotFacts | None:
         HeadraceError: CONNECTION, DATABASE.
     """
     rows = _run(connection, _READ_ONE, name)
-    return _facts(rows[0]) if rows else None
+    return SlotFacts(*rows[0]) if rows else None
 
 
 def held_back() -> HeadraceError:
@@ -300,15 +297,7 @@ def list_slots(connection: Connection) -> tuple[SlotFacts, ...]:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    return tuple(_facts(row) for row in _run(connection, _READ_ALL))
-
-
-def _facts(row: Sequence[Any]) -> SlotFacts:
-    facts = SlotFacts(*row)
-    if facts.inactive_since is None:
-        return facts
-    # seconds: a moment's text is the database's DateStyle, which psycopg does not read
-    return replace(facts, inactive_since=datetime.fromtimestamp(row[_INACTIVE_SINCE], UTC))
+    return tuple(SlotFacts(*row) for row in _run(connection, _READ_ALL))
 
 
 def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:

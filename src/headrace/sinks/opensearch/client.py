@@ -24,6 +24,7 @@ from tenacity import (
     stop_after_delay,
     wait_random_exponential,
 )
+from tenacity.stop import stop_base
 from urllib3.exceptions import HTTPError
 from urllib3.util import parse_url
 
@@ -325,12 +326,7 @@ class Client:
     def read(self, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
         """Send a request that changes nothing (GET, or POST with a body), with a few retries."""
         method = "GET" if body is None else "POST"
-        attempts = Retrying(
-            retry=retry_if_exception(_is_transient),
-            wait=wait_random_exponential(multiplier=0.1, max=2),
-            stop=stop_after_attempt(self._read_attempts),
-            reraise=True,
-        )
+        attempts = _attempts(stop_after_attempt(self._read_attempts))
         return attempts(self.call, method, target, body, allow=tuple(allow))
 
     def wait_until_ready(self, seconds: float = 60.0) -> str:
@@ -340,13 +336,7 @@ class Client:
             HeadraceError: the last failure after `seconds`; at once for an error that is not retryable.
                 SINK_REJECTED where it is another kind of server, or too old.
         """
-        attempts = Retrying(
-            retry=retry_if_exception(_is_transient),
-            wait=wait_random_exponential(multiplier=0.2, max=2),
-            stop=stop_after_delay(seconds),
-            reraise=True,
-        )
-        return attempts(self._ready_version)
+        return _attempts(stop_after_delay(seconds))(self._ready_version)
 
     def _ready_version(self) -> str:
         # The cluster may have been upgraded while it was away.
@@ -455,6 +445,12 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
 
 def _place(url: str) -> str:
     return url.partition("://")[2]
+
+
+def _attempts(stop: stop_base) -> Retrying:
+    """Repeat what a pause may cure."""
+    wait = wait_random_exponential(multiplier=0.1, max=2)
+    return Retrying(retry=retry_if_exception(_is_transient), wait=wait, stop=stop, reraise=True)
 
 
 def _is_transient(error: BaseException) -> bool:

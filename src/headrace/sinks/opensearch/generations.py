@@ -82,10 +82,7 @@ class Generations:
 
     def all(self) -> list[Generation]:
         """List every generation under the prefix, sorted by index."""
-        answer = self._client.read(
-            path(f"{self._prefix}*", query={"expand_wildcards": "all", "allow_no_indices": "true"})
-        )
-        known = [self._read(index, about) for index, about in sorted(answer.json().items())]
+        known = [self._read(index, about) for index, about in sorted(self._about(f"{self._prefix}*").items())]
         return [generation for generation in known if generation is not None]
 
     def find(self, indexes: Iterable[str]) -> dict[str, Generation]:
@@ -99,9 +96,7 @@ class Generations:
         found: dict[str, Generation] = {}
         wanted = set(indexes)
         for names in join_names([f"{self.alias(name)}_*" for name in sorted(wanted)]):
-            query = {"expand_wildcards": "all", "ignore_unavailable": "true"}
-            answer = self._client.read(path(names, query=query), allow=(404,))
-            for index, about in (answer.json() if answer.ok else {}).items():
+            for index, about in self._about(names).items():
                 generation = self._read(index, about)
                 if generation is not None and generation.name in wanted:
                     found[index] = generation
@@ -135,9 +130,8 @@ class Generations:
         Raises:
             HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
         """
-        taken = [
-            self._match(name, index) for index in self._candidates(name)
-        ]  # also by other indexes with similar names
+        # Also by other indexes with similar names.
+        taken = [self._match(name, index) for index in self._about(f"{self.alias(name)}_*")]
         # Above all that exist, also where another program has made an index of such a name.
         number = max((int(match[2]) for match in taken if match is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
@@ -237,9 +231,8 @@ class Generations:
             HeadraceError: SINK_REJECTED, where one of them is not a generation.
         """
         alias = self.alias(name)
-        answer = self._client.read(path(alias), allow=(404,))
         holders = []
-        for index, about in (answer.json() if answer.ok else {}).items():
+        for index, about in self._about(alias).items():
             generation = self._read(index, about)
             # What others have made is never touched.
             if index == alias or generation is None or generation.name != name:
@@ -263,10 +256,10 @@ class Generations:
         uuid, aliases = about["settings"]["index"]["uuid"], frozenset(about.get("aliases", ()))
         return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""), aliases)
 
-    def _candidates(self, name: str) -> dict[str, dict[str, Any]]:
-        """Read aliases, mappings and settings of all indexes that may be generations of `name`."""
-        target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
-        answer = self._client.read(target, allow=(404,))
+    def _about(self, names: str) -> dict[str, dict[str, Any]]:
+        """Read aliases, mappings and settings of the indexes of these names, hidden and closed ones too."""
+        query = {"expand_wildcards": "all", "ignore_unavailable": "true"}
+        answer = self._client.read(path(names, query=query), allow=(404,))
         return answer.json() if answer.ok else {}
 
     def _match(self, name: str, index: str) -> re.Match[str] | None:
