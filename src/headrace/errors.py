@@ -326,12 +326,16 @@ def unexpected(
 ) -> HeadraceError:
     """Return the error for a foreign exception, without the values that its text may quote.
 
+    An error of Headrace's own is returned as it is.
+
     Args:
         what: what failed, without a full stop.
         error: the exception.
         kind: the kind of the new error.
         remedy: its remedy.
     """
+    if isinstance(error, HeadraceError):
+        return error
     message = without_values(" ".join(str(error).split()))
     cause = f"{what}: {type(error).__name__}" + (f": {message}" if message else "")
     concerns = find_concerns("\n".join(getattr(error, "__notes__", ())))

@@ -152,8 +152,6 @@ class BacklogFeed(Closeable):
                         return
                 if not self._put(waiting, end):
                     return
-        except HeadraceError as error:
-            self._put(waiting, error)
         except Exception as error:  # noqa: BLE001 - the iterating thread raises it
             self._put(waiting, unexpected("reading the backlog failed", error))
 

@@ -127,8 +127,6 @@ class LogReader:
     def _run(self) -> None:
         try:
             self._read_until_closed()
-        except HeadraceError as error:
-            self._buffer.fail(error)
         except Exception as error:  # noqa: BLE001 - the thread that reads the buffer raises it
             # An error that ended only this thread would leave the query waiting for ever.
             self._buffer.fail(unexpected("reading the log failed", error))

@@ -138,8 +138,6 @@ class Backfill:
                 contextlib.closing(Client(endpoints.keeps_state, accepted=True)) as state,
             ):
                 self._run(client, state)
-        except HeadraceError as error:
-            self._seen = BackfillSeen(failure=error)
         except Exception as error:  # noqa: BLE001 - `seen` tells of it
             self._seen = BackfillSeen(failure=unexpected("filling a generation failed", error))
 

@@ -243,10 +243,8 @@ class OrderDesk:
                 result = cut(result)  # here, so that what is no JSON is a bug that is answered
         except Stopped:
             error = HeadraceError(Kind.BEHIND, "the run ended before the order was carried out")
-        except HeadraceError as failure:
-            error = failure
-        except Exception as bug:  # noqa: BLE001 - whoever follows the order is told
-            error = unexpected("a bug", bug)
+        except Exception as failure:  # noqa: BLE001 - whoever follows the order is told
+            error = unexpected("a bug", failure)
         try:
             for attempt in retrying(longest=1.0, ending=stopping):
                 with attempt:

@@ -95,8 +95,6 @@ class SinkWatch:
                     generation_id(self._name, name): count for name, count in self._count_deferred().items()
                 }
             seen = self.sink.look(indexes, stored)
-        except HeadraceError as error:
-            seen = Unknown(error)
         except Exception as error:  # noqa: BLE001 - the end of a thread
             seen = Unknown(unexpected("looking at a sink failed", error))
         with self._lock:

@@ -104,9 +104,7 @@ class DeferredWork:
             self._run_jobs()
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
             if not self._ending.is_set():  # else its job was cancelled
-                if not isinstance(error, HeadraceError):
-                    error = unexpected("writing what was deferred failed", error)
-                self.failure = error
+                self.failure = unexpected("writing what was deferred failed", error)
 
     def _run_jobs(self) -> None:
         plan = self._work.plan
@@ -193,8 +191,6 @@ class CatchUp:
         while not self._ending.is_set():
             try:
                 self._run_with(self._work)
-            except HeadraceError as error:
-                self._pause_longer(error)
             except Exception as error:  # noqa: BLE001 - a thread that ended would leave what is deferred
                 self._pause_longer(unexpected("writing what was deferred failed", error))
 

@@ -85,11 +85,9 @@ class ProgressTracker:
                     self._advance(Offset(ahead), Counters())
                 elif time.monotonic() >= self._next_look:
                     self._look()
-        except HeadraceError as error:
-            if not self._ending.is_set():  # else the next start repeats what was not saved
-                self.failure = error
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
-            self.failure = unexpected("noting what is applied failed", error)
+            if not self._ending.is_set():  # else the next start repeats what was not saved
+                self.failure = unexpected("noting what is applied failed", error)
 
     def _ahead(self) -> Lsn | None:
         """Return the position up to which changes are durable or deferred, where any are deferred."""

@@ -246,8 +246,6 @@ class _Running:
         def run() -> None:
             try:
                 open_(self)
-            except HeadraceError as error:
-                self._failure = error
             except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
                 self._failure = unexpected("the query does not start", error)
 
