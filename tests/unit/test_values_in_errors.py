@@ -106,7 +106,7 @@ def test_a_cluster_that_cannot_now_quotes_the_request_and_nobody_shows_it() -> N
             "invalid memory alloc request size 1500000005",
             "invalid memory alloc request size 1500000005",
         ),
-        ("XX000", "cache lookup failed for type 7", "cache lookup failed for type 7"),
+        ("XX000", "could not find a snapshot", "could not find a snapshot"),
         ("42703", 'column "nmae" does not exist', 'column "nmae" does not exist'),
     ],
 )

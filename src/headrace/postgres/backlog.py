@@ -20,7 +20,7 @@ from headrace.postgres.connection import Closeable, execute, open_connection, pl
 from headrace.postgres.copying import copy_rows
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.replication import SETTINGS
-from headrace.postgres.server_errors import sqlstate_error
+from headrace.postgres.server_errors import sqlstate_error, whole_message
 
 _BATCH_BYTES = 8 << 20
 _FIELD = 6  # bytes before the only field of a row: the number of fields, and its size
@@ -119,5 +119,4 @@ class BacklogReader(Closeable):
             raise self._error(error) from error
 
     def _error(self, error: psycopg.Error) -> HeadraceError:
-        message = error.diag.message_primary or str(error)
-        return sqlstate_error(error.sqlstate, message, place=self._place, slot=self._slot)
+        return sqlstate_error(error.sqlstate, whole_message(error), place=self._place, slot=self._slot)

@@ -51,25 +51,38 @@ class _Row:
 _SEGMENT = r"(?<![0-9a-f])[0-9a-f]{24}(?![0-9a-f])"
 """The name of a file of the log."""
 
+_DATA_FILE = r'"(pg_\w+|base|global)/'
+"""The quoted name of a file in the server's data directory."""
+
 _TABLE = (
-    _Row(ErrorClass.AWAY, ("08", "57P", "57014", "40001", "40P01", "53100", "53200", "58030")),
+    # The server waits for a standby, or stopped while it did. It is not the slot that is read which is meant.
+    _Row(ErrorClass.AWAY, ("22023", "55000"), "synchronized_standby_slots"),
+    _Row(ErrorClass.AWAY, ("08", "40", "57", "53000", "53100", "53200", "53300", "55P03")),
     _Row(ErrorClass.AWAY, ("25P03", "25P04")),  # ended by a limit on idle or long transactions
     _Row(ErrorClass.TOO_LARGE, ("54000",), log=True),
     _Row(ErrorClass.TOO_LARGE, ("XX000",), "invalid memory alloc request size", log=True),
     _Row(ErrorClass.LOG_REMOVED, ("58P01", "XX000"), _SEGMENT, log=True),
-    _Row(ErrorClass.NOT_PRIMARY, ("55000", "XX000"), r"\bRO \(Read Only\) node|\bwriter node|\breader node"),
-    _Row(ErrorClass.NOT_PRIMARY, ("0A000",), "while in recovery"),
-    _Row(ErrorClass.NOT_PRIMARY, ("55000",), "recovery is in progress"),
-    _Row(ErrorClass.NOT_PRIMARY, ("25006",), "during recovery"),
+    _Row(
+        ErrorClass.NOT_PRIMARY,
+        ("55000", "XX000"),
+        r"\bRO \(Read Only\) node|\b(writer|reader) (node|instance)",
+    ),
+    _Row(
+        ErrorClass.NOT_PRIMARY,
+        ("0A000", "25006", "55000"),
+        r"\b(in|during) recovery|recovery is in progress|from the primary server",
+    ),
     _Row(ErrorClass.READ_ONLY, ("25006",)),
+    _Row(ErrorClass.PASSES, ("58030",)),
+    _Row(ErrorClass.PASSES, ("42501",), _DATA_FILE),  # a file system that has become read-only
     _Row(
         ErrorClass.PASSES,
-        ("XX000",),
-        "cache lookup failed for relation|could not open relation with OID|tuple concurrently"
+        ("55000", "XX000"),
+        "cache lookup failed|catalog is missing|could not open relation with OID|tuple concurrently"
         "|unrecognized SI message|pfree called with invalid pointer|could not find block containing chunk"
-        "|stale file handle|disk quota exceeded|page ?server",
+        "|stale file handle|disk quota exceeded|page ?server|parallel worker|dynamic shared",
     ),
-    _Row(ErrorClass.PASSES, ("58P01", "58P02", "58000", "XX000"), log=True),
+    _Row(ErrorClass.PASSES, ("58", "XX"), log=True),
 )
 
 

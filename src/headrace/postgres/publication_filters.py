@@ -18,6 +18,7 @@ import psycopg
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, execute, query
+from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.publication import (
     PARTS_SINCE,
@@ -28,7 +29,7 @@ from headrace.postgres.publication import (
 )
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.server_errors import database_error
+from headrace.postgres.server_errors import database_error, whole_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +180,11 @@ def _query_rolled_back_publication(
             execute(connection, f"CREATE PUBLICATION {identifier(name)} FOR TABLE {clause}")
             return execute(connection, sql, (name,))
     except psycopg.Error as error:
-        # These say nothing about the condition.
-        if (error.sqlstate or "").startswith(("42501", "55P03", "08", "57")):
+        message = whole_message(error)
+        # Others say nothing about the condition.
+        is_refused = classify(error.sqlstate or "", message) is ErrorClass.REFUSED
+        if not is_refused or error.sqlstate == "42501":
             raise database_error(error, connection.info.dsn) from error
-        message = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(
-            error
-        )
         raise HeadraceError(
             Kind.CONFIG,
             f"the rows of {table} cannot be chosen by {rows!r}: {message}",

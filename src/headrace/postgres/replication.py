@@ -20,6 +20,7 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.address import parse_address
 from headrace.postgres.answer_timeout import WatchedConnection, checked
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
+from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 
@@ -139,14 +140,12 @@ class ReplicationConnection(Closeable):
 
     def _on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         """Note the warning with which PostgreSQL 18 leaves out changes made without the publication."""
-        if (
-            self._streaming
-            and not self._skips_missing
-            and notice.sqlstate == _OBJECT_NOT_IN_PREREQUISITE_STATE
-        ):
-            self._missing_publication = " ".join(
-                filter(None, (notice.message_primary, notice.message_detail))
-            )
+        if not self._streaming or self._skips_missing or notice.sqlstate != _OBJECT_NOT_IN_PREREQUISITE_STATE:
+            return
+        text = " ".join(filter(None, (notice.message_primary, notice.message_detail)))
+        # With the same state the server says that it waits for a standby.
+        if classify(notice.sqlstate, text) is ErrorClass.REFUSED:
+            self._missing_publication = text
 
     def receive(self, into: Frames, size: int) -> int:
         """Append what has arrived of the stream, about `size` bytes at most, without waiting.

@@ -25,6 +25,12 @@ GRANT_REPLICATION = (
 """The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
 
 
+_GRANT = (
+    "Grant the privilege that it names. An owner's right comes with membership in the owning role; a "
+    "row-level security policy is passed with ALTER ROLE … BYPASSRLS."
+)
+
+
 class RemovedLogError(HeadraceError):
     """A piece of the log is not there; the slot is lost where that lasts."""
 
@@ -50,19 +56,27 @@ def sqlstate_error(
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
+    # configuration_limit_exceeded: no slot is free; too_many_connections: no walsender is.
+    if state in ("53400", "53300"):
+        return no_free_slot(text)
     meaning = classify(state, text, log=True)
     if (passing := _passing_error(meaning, state, text, place)) is not None:
         return passing
     if meaning is ErrorClass.TOO_LARGE:
         return _row_too_large(text, slot)
     if state == "42501":
-        return HeadraceError(
-            Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
-        )
-    # configuration_limit_exceeded: no slot is free; too_many_connections: no walsender is.
-    if state in ("53400", "53300"):
-        return no_free_slot(text)
+        # Of a function, for example; the right to replicate is missed in other words.
+        grant = _GRANT if "permission denied for" in text else GRANT_REPLICATION.format(role=role) + "."
+        return HeadraceError(Kind.PRIVILEGE, f"{place} refuses replication: {text}", grant)
+    # syntax_error: our commands are correct, so it is no server of PostgreSQL in replication mode.
+    if state == "42601":
+        return pooler_error(place, f"it does not know the commands of replication: {text}")
     return _slot_error(state, text, slot, streaming=streaming)
+
+
+def whole_message(error: psycopg.Error) -> str:
+    """Return the server's message with its detail, which says why a slot cannot be read."""
+    return "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error)
 
 
 def _passing_error(meaning: ErrorClass, state: str, text: str, place: str) -> HeadraceError | None:
@@ -82,12 +96,17 @@ def _passing_error(meaning: ErrorClass, state: str, text: str, place: str) -> He
     return None
 
 
+_AWAIT_PRIMARY = (
+    "While a failover goes on, it passes; else give the address of the primary (Aurora: of the writer)."
+)
+
+
 def not_primary(place: str, text: str) -> HeadraceError:
     """Return the error of a server that takes no writes, as in a failover."""
     return HeadraceError(
         Kind.CONNECTION,
         f"the server at {place} is not the primary now: {text}",
-        "While a failover goes on, it passes; else give the address of the primary (Aurora: of the writer).",
+        _AWAIT_PRIMARY,
     )
 
 
@@ -110,7 +129,8 @@ def _row_too_large(text: str, slot: str) -> HeadraceError:
         "Waiting does not help. Keep such values smaller (a bytea takes twice its bytes, and REPLICA "
         "IDENTITY FULL sends the old row too), or leave the column out of the publication; then begin behind "
         "that row: `headrace teardown` and `headrace run`, or a new slot and a new checkpoint for a query "
-        "of your own.",
+        "of your own. Where no row is so large, update the server first: 13.21, 14.18, 15.13, 16.9 and 17.5 "
+        "say this of many altered tables.",
     )
 
 
@@ -133,7 +153,7 @@ def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> Headrac
         return _missing_object(text, slot, streaming=streaming)
     if state == "55000":
         return _unusable_slot(text, slot)
-    return HeadraceError(Kind.DATABASE, f"the database says: {text} (SQLSTATE {state})")
+    return _refused(state, text)
 
 
 def no_free_slot(text: str) -> HeadraceError:
@@ -165,15 +185,22 @@ def _missing_object(text: str, slot: str, *, streaming: bool) -> HeadraceError:
 def _unusable_slot(text: str, slot: str) -> HeadraceError:
     # object_not_in_prerequisite_state has many causes, which only the text tells apart.
     lowered = text.lower()
+    # First: wal_level may be what a slot was invalidated for.
+    if "can no longer" in lowered or "invalidated" in lowered or "wal_removed" in lowered:
+        return slot_lost(slot, text)
     if "wal_level" in lowered:
         return HeadraceError(
             Kind.WAL_LEVEL,
             text,
             "Set wal_level = logical and restart the server (`headrace check` says how).",
         )
-    if "can no longer" in lowered or "invalidated" in lowered or "wal_removed" in lowered:
-        return slot_lost(slot, text)
-    return HeadraceError(Kind.DATABASE, f"the slot {slot!r} cannot be used: {text} (SQLSTATE 55000)")
+    if "max_replication_slots" in lowered:
+        return no_free_slot(text)
+    return HeadraceError(
+        Kind.DATABASE,
+        f"the slot {slot!r} cannot be used: {text} (SQLSTATE 55000)",
+        "If it is a physical slot, or one of another database, name another.",
+    )
 
 
 def slot_in_use_by(reader: str | None, slot: str) -> HeadraceError:
@@ -190,8 +217,9 @@ def slot_lost(slot: str, why: str) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the replication slot {slot!r} is lost, and changes with it: {why}",
-        f"{BACKFILL_AGAIN} Without a deployment drop the slot, and backfill again. Raise "
-        "max_slot_wal_keep_size so that it survives longer stops.",
+        f"{BACKFILL_AGAIN} Without a deployment drop the slot, and backfill again. So that the next slot "
+        "survives longer stops, raise max_slot_wal_keep_size, and idle_replication_slot_timeout where it is "
+        "set; on a standby turn hot_standby_feedback on.",
     )
 
 
@@ -205,21 +233,32 @@ def pooler_error(place: str, reason: str) -> HeadraceError:
     )
 
 
-def connection_error(error: Exception, url: str) -> HeadraceError:
-    """Return the error of a failed attempt to connect, without passwords."""
-    place = parse_address(url).place
+def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
+    """Return the error of a failed attempt to connect, or of the first statements, without passwords."""
+    address = parse_address(url)
     text = hide_passwords(" ".join(str(error).split()))
-    # PgBouncer refuses a parameter that a server takes.
-    if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
-        return pooler_error(place, text)
+    if _is_of_pooler(text.lower(), session_proxy=address.session_proxy):
+        return pooler_error(address.place, text)
     for kind, pattern, cause, remedy in _REFUSALS:
         if re.search(pattern, text.lower()):
-            return HeadraceError(kind, cause.format(place=place, text=text), remedy)
+            return HeadraceError(kind, cause.format(place=address.place, text=text), remedy)
+    # Only of a statement there is a state. The first ones run no function of a user.
+    if classify(error.sqlstate or "", text, log=True) is ErrorClass.REFUSED:
+        return database_error(error, url)
+    is_answer = error.sqlstate is not None or _ANSWER.search(text) is not None
     return HeadraceError(
         Kind.CONNECTION,
-        f"no connection to the database at {place}: {_reason(text)}",
-        "Check host and port and that the server runs.",
+        f"no connection to the database at {address.place}: {_reason(text)}",
+        _ANSWERED if is_answer else "Check host and port and that the server runs.",
     )
+
+
+def _is_of_pooler(text: str, *, session_proxy: bool) -> bool:
+    # PgBouncer refuses a parameter that a server takes.
+    if "unsupported startup parameter" in text:
+        return True
+    # Quoted are names: of hosts, users and databases.
+    return not session_proxy and _POOLER.search(_QUOTED_NAME.sub("", text)) is not None
 
 
 def _reason(text: str) -> str:
@@ -229,6 +268,11 @@ def _reason(text: str) -> str:
 
 
 _ADVICE = " Is the server running on that host and accepting TCP/IP connections?"
+_ANSWERED = "The server, or a proxy before it, answers: wait, or change what it names."
+_ANSWER = re.compile(r"failed: [A-Z]+: ")
+"""What begins with a severity is the server's message, or a proxy's."""
+_QUOTED_NAME = re.compile('"[^"]*"')
+_POOLER = re.compile("pgbouncer|odyssey|rds proxy|tenant(/| or )user")
 _PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
 
 _USER = "the database at {place} refused the user or the password"
@@ -241,7 +285,18 @@ _UNTRUSTED = (
     "Give the CA that has signed the server's certificate in sslrootcert; renew the certificate if it has "
     "expired (libpq does not say), or correct this machine's clock."
 )
-_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert, sslkey or sslcrl in the connection URL."
+_CORRECT_USER = (
+    "Correct user and password in the connection URL. With tokens of a cloud: grant the role what they need; "
+    "on AWS that is rds_iam, and for replication rds.iam_auth_for_replication = 1."
+)
+_NO_TLS = (
+    "does not support ssl|(root|server) certificate|certificate file|private key|weak sslmode"
+    "|(ssl|tls)( connection is)? required|connection is insecure"
+    "|ssl error: .*(protocol|cipher|handshake failure|too small)"
+)
+_CORRECT_TLS = (
+    "Correct sslmode, sslrootcert, sslcert, sslkey, sslcrl or ssl_min_protocol_version in the connection URL."
+)
 _AUTH_METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
 _SCRAM = (
     "On the server: password_encryption = 'scram-sha-256', ALTER ROLE … PASSWORD '…', and scram-sha-256 in "
@@ -277,21 +332,33 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
         _ACCESS,
         "Set sslcert and sslkey in the URL, for this user.",
     ),
-    (Kind.AUTHENTICATION, "alert unknown ca", _ACCESS, "The server does not know the CA of sslcert."),
+    (
+        Kind.AUTHENTICATION,
+        "alert (unknown ca|.*certificate)",
+        _ACCESS,
+        "Set another sslcert: it is missing, has expired or was revoked, or the server does not know its CA.",
+    ),
     (Kind.AUTHENTICATION, "password authentication failed|no password supplied", _USER, _CORRECT),
+    (Kind.AUTHENTICATION, "authentication failed", _ACCESS, _CORRECT_USER),
     (Kind.AUTHENTICATION, r"pg_hba\.conf", _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
-    (Kind.AUTHENTICATION, 'role ".*does not exist', _ACCESS, _CORRECT),
+    (Kind.AUTHENTICATION, 'role ".*does not exist|no such user', _ACCESS, _CORRECT),
     (Kind.AUTHENTICATION, 'role ".*not permitted to log in', _ACCESS, "ALTER ROLE … LOGIN, or another role."),
     (Kind.PRIVILEGE, "permission denied for database", _ACCESS, "GRANT CONNECT ON DATABASE … TO the role."),
-    (Kind.CONFIG, 'database ".*does not exist', _NAME, _CORRECT),
+    (Kind.CONFIG, 'database ".*does not exist|no such database', _NAME, _CORRECT),
     (Kind.CONFIG, "certificate verify failed", _TLS, _UNTRUSTED),
+    (Kind.CONFIG, _NO_TLS, _TLS, _CORRECT_TLS),
     (
         Kind.CONFIG,
-        "does not support ssl|(root|server) certificate|certificate file|private key|weak sslmode",
-        _TLS,
-        _CORRECT_TLS,
+        'connection is bad: invalid|bad value for|fatal: .*(parameter "|command-line argument)',
+        _URL,
+        _CORRECT,
     ),
-    (Kind.CONFIG, "connection is bad: invalid|bad value for", _URL, _CORRECT),
+    (
+        Kind.CONNECTION,
+        "session is (not )?read-only|in hot standby mode",
+        "the server at {place} is not the primary now: {text}",
+        _AWAIT_PRIMARY,
+    ),
 )
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
@@ -343,12 +410,22 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
     if passing is not None and meaning is not ErrorClass.READ_ONLY:
         return passing
     if state == "42501":
-        return HeadraceError(
-            Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
-        )
+        return HeadraceError(Kind.PRIVILEGE, f"the database refuses: {primary}", _GRANT)
+    # A prepared statement of our own is unknown, or there twice: sessions are shared.
+    if state in ("26000", "42P05"):
+        return pooler_error(parse_address(url).place, primary)
+    return _refused(state, primary)
+
+
+def _refused(state: str, primary: str) -> HeadraceError:
+    """Return the error of what the server refuses, without values of rows in its text."""
+    is_damage = state in ("XX001", "XX002")
     return HeadraceError(
         Kind.DATABASE,
         f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
+        "The server's files are damaged: find what with pg_amcheck; REINDEX an index, restore a table."
+        if is_damage
+        else "",
         detail=f"the database says: {primary} (SQLSTATE {state})",
     )
 

@@ -16,7 +16,7 @@ from headrace.postgres.log_holder import read_log_holders
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import is_in_recovery, session_text, with_limits
-from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error
+from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error, whole_message
 from headrace.postgres.session import ReadSession
 
 PLUGIN = "pgoutput"
@@ -384,7 +384,7 @@ def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, 
             raise refused_statement(connection, error) from error
         raise sqlstate_error(
             error.sqlstate,
-            "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error),
+            whole_message(error),
             place=f"{info.host}:{info.port}/{info.dbname}",
             slot=str(next(iter(parameters), "")),
             role=identifier(info.user),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pgoutput.frames import Frames
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import ReplicationConnection
 from support.frames import messages_of
 from support.servers import as_user
@@ -110,6 +111,34 @@ def test_a_missing_publication_is_named_where_the_server_reports_it(url: str, co
         with pytest.raises(HeadraceError, match="absent") as caught:
             read_until(stream, b"C")
     assert caught.value.kind is Kind.PUBLICATION
+
+
+def test_a_server_that_waits_for_a_standby_is_not_taken_for_one_without_the_publication(
+    make_server: Callable[..., EmbeddedPostgres],
+) -> None:
+    """Of a standby that is away it warns with the same state."""
+    url = make_server(wal_level="logical").database_url("postgres")
+    with connect(url) as connection:
+        if connection.info.server_version < 170000:
+            pytest.skip("synchronized_standby_slots is of PostgreSQL 17")
+        execute(connection, "SELECT pg_create_physical_replication_slot('standby', true)")
+        execute(connection, "ALTER SYSTEM SET synchronized_standby_slots = 'standby'")
+        execute(connection, "SELECT pg_reload_conf()")
+        execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+        execute(connection, "CREATE PUBLICATION p FOR TABLE t")
+        failover = "SELECT pg_create_logical_replication_slot('s', 'pgoutput', failover => true)"
+        execute(connection, failover)
+        with ReplicationConnection(url) as stream:
+            warnings: list[str] = []
+            stream._connection.add_notice_handler(lambda notice: warnings.append(str(notice.message_primary)))
+            stream.start("s", 0, ["p"])
+            execute(connection, "INSERT INTO t VALUES (1)")
+            found = Frames()
+            assert until(lambda: stream.receive(found, 1 << 20) >= 0 and bool(warnings), 10)
+            execute(connection, "ALTER SYSTEM RESET synchronized_standby_slots")
+            execute(connection, "SELECT pg_reload_conf()")
+            read_until(stream, b"C")
+    assert "does not have active_pid" in warnings[0]
 
 
 def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Connection) -> None:

@@ -34,7 +34,18 @@ URL = "postgresql://me:secret@db.example:5433/shop"
         ("42710", 'replication slot "s" already exists', False, Kind.CONFIG),
         ("55000", 'can no longer get changes from replication slot "s"', False, Kind.SLOT_LOST),
         ("55000", "cannot read; This slot has been invalidated because …", False, Kind.SLOT_LOST),
+        (
+            "55000",
+            'read from "s"; invalidated because it was conflicting with recovery',
+            True,
+            Kind.SLOT_LOST,
+        ),
+        ("55000", 'This slot has been invalidated due to "wal_level_insufficient"', True, Kind.SLOT_LOST),
         ("55000", "logical decoding requires wal_level >= logical", False, Kind.WAL_LEVEL),
+        ("55000", 'slots can only be used if "max_replication_slots" > 0', False, Kind.NO_FREE_SLOT),
+        ("53300", 'requested standby connections exceed "max_wal_senders"', False, Kind.NO_FREE_SLOT),
+        ("42601", 'syntax error at or near "IDENTIFY_SYSTEM"', False, Kind.POOLER),
+        ("55000", "cannot use physical replication slot for logical decoding", False, Kind.DATABASE),
         ("XX000", "could not read", True, Kind.SERVER_FAULT),
         ("58P01", 'could not open file "pg_logical/snapshots/0-16.snap"', False, Kind.SERVER_FAULT),
         ("58P01", "requested WAL segment 00000001000000000000000A has …", True, Kind.SERVER_FAULT),
@@ -69,10 +80,42 @@ def test_a_row_that_no_server_can_send_is_not_waited_for(state: str, message: st
     assert "Waiting does not help" in error.remedy
 
 
+def test_a_right_that_the_server_names_is_not_the_right_to_replicate() -> None:
+    message = "permission denied for function pg_logical_slot_get_binary_changes"
+    assert "REPLICATION" not in sqlstate_error("42501", message, place="db:1/x").remedy
+
+
+def test_a_row_filters_error_in_the_stream_quotes_no_value() -> None:
+    message = 'invalid input syntax for type integer: "s3cret"'
+    error = sqlstate_error("22P02", message, place="db:1/x", slot="s", streaming=True)
+    assert "s3cret" not in str(error)
+    assert "s3cret" in error.full_cause
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
         ('FATAL: password authentication failed for user "me"', Kind.AUTHENTICATION),
+        ('FATAL: PAM authentication failed for user "me"', Kind.AUTHENTICATION),
+        ('FATAL: Cloud SQL IAM user authentication failed for user "me"', Kind.AUTHENTICATION),
+        ("FATAL: no such user: me", Kind.AUTHENTICATION),
+        ("SSL error: sslv3 alert certificate expired", Kind.AUTHENTICATION),
+        ("SSL error: tlsv13 alert certificate required", Kind.AUTHENTICATION),
+        ("FATAL: no such database: shop", Kind.CONFIG),
+        ("SSL error: tlsv1 alert protocol version", Kind.CONFIG),
+        ("SSL error: ssl/tls alert handshake failure", Kind.CONFIG),
+        ("SSL error: dh key too small", Kind.CONFIG),
+        ("FATAL: SSL connection is required", Kind.CONFIG),
+        ("ERROR: connection is insecure (try using `sslmode=require`)", Kind.CONFIG),
+        ('FATAL: unrecognized configuration parameter "foo"', Kind.CONFIG),
+        ("FATAL: invalid command-line argument for server process: -x", Kind.CONFIG),
+        ("SSL error: unexpected eof while reading", Kind.CONNECTION),
+        ("FATAL: Max client connections reached", Kind.CONNECTION),
+        ("FATAL: server login has been failing, try again later (server_login_retry)", Kind.CONNECTION),
+        ("FATAL: query_wait_timeout", Kind.CONNECTION),
+        ("FATAL: could not get connection from the pool - AllServersDown", Kind.CONNECTION),
+        ("FATAL: the database system is not yet accepting connections", Kind.CONNECTION),
+        ("session is read-only", Kind.CONNECTION),
         ('FATAL: role "me" does not exist', Kind.AUTHENTICATION),
         ('FATAL: no pg_hba.conf entry for host "1.2.3.4"', Kind.AUTHENTICATION),
         ('FATAL: database "shop" does not exist', Kind.CONFIG),
@@ -90,6 +133,43 @@ def test_only_what_waiting_cures_is_tried_again(text: str, kind: Kind) -> None:
     assert "db.example:5433/shop" in str(error)
     assert "secret" not in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kind"),
+    [
+        ("FATAL: unsupported startup parameter: replication", "", Kind.POOLER),
+        ("FATAL: Tenant or user not found", "", Kind.POOLER),
+        ("FATAL: pgbouncer cannot connect to server", "", Kind.POOLER),
+        ("FATAL: pgbouncer cannot connect to server", "?session_proxy=true", Kind.CONNECTION),
+        ('connection to server at "pgbouncer", port 5432 failed: Connection refused', "", Kind.CONNECTION),
+        ('FATAL: password authentication failed for user "odyssey"', "", Kind.AUTHENTICATION),
+    ],
+)
+def test_a_pooler_is_known_by_its_words_and_not_by_names(text: str, options: str, kind: Kind) -> None:
+    assert connection_error(psycopg.OperationalError(text), URL + options).kind is kind
+
+
+def test_what_a_server_answers_is_not_taken_for_a_wrong_address() -> None:
+    at = 'connection failed: connection to server at "127.0.0.1", port 5433 failed: '
+    for text in ("FATAL:  sorry, too many clients already", "ERROR:  exceeded the compute time quota"):
+        assert "host and port" not in connection_error(psycopg.OperationalError(at + text), URL).remedy
+    assert "host and port" in connection_error(psycopg.OperationalError(at + "timeout expired"), URL).remedy
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (psycopg.errors.TooManyConnections("too many connections"), Kind.CONNECTION),
+        (psycopg.errors.ProtocolViolation("query_wait_timeout"), Kind.CONNECTION),
+        (psycopg.errors.InternalError_("Unable to check out process from the pool"), Kind.CONNECTION),
+        (psycopg.errors.InvalidPassword("password authentication failed"), Kind.AUTHENTICATION),
+        (psycopg.errors.UndefinedObject('unrecognized configuration parameter "x"'), Kind.DATABASE),
+    ],
+)
+def test_what_refuses_the_first_statements_is_told_by_its_state(error: psycopg.Error, kind: Kind) -> None:
+    """A pooler takes the login itself, and passes on at the first statement what the server says."""
+    assert connection_error(error, URL).kind is kind
 
 
 def test_a_refused_connection_is_told_in_one_sentence() -> None:
@@ -129,6 +209,11 @@ def test_a_literal_of_the_replication_grammar_doubles_quotes_and_keeps_backslash
         ("54000", "total size of jsonb object elements exceeds the maximum", Kind.DATABASE),
         ("25006", "cannot execute INSERT in a read-only transaction", Kind.DATABASE),
         ("25P03", "terminating connection due to idle-in-transaction timeout", Kind.CONNECTION),
+        ("53300", "sorry, too many clients already", Kind.CONNECTION),
+        ("53400", "temporary file size exceeds temp_file_limit (1048576kB)", Kind.DATABASE),
+        ("26000", 'prepared statement "_pg3_0" does not exist', Kind.POOLER),
+        ("42P05", 'prepared statement "_pg3_0" already exists', Kind.POOLER),
+        ("XX001", "missing chunk number 0 for toast value 16405 in pg_toast_16399", Kind.DATABASE),
     ],
 )
 def test_an_error_of_a_row_or_of_a_users_function_is_not_taken_for_a_fault_of_the_server(
@@ -136,6 +221,12 @@ def test_an_error_of_a_row_or_of_a_users_function_is_not_taken_for_a_fault_of_th
 ) -> None:
     """Functions of extensions raise the states of a broken server for what they find in a row."""
     assert statement_error(state, message, URL).kind is kind
+
+
+def test_a_remedy_says_more_than_the_message() -> None:
+    policy = statement_error("42501", 'query would be affected by row-level security policy for "t"', URL)
+    assert "BYPASSRLS" in policy.remedy
+    assert "pg_amcheck" in statement_error("XX001", "compressed pglz data is corrupt", URL).remedy
 
 
 def test_removed_log_is_known_in_another_process_too() -> None:
