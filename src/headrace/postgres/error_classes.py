@@ -82,6 +82,8 @@ _TABLE = (
         "|unrecognized SI message|pfree called with invalid pointer|could not find block containing chunk"
         "|stale file handle|disk quota exceeded|page ?server|parallel worker|dynamic shared",
     ),
+    # A server that was restored without the history of its timelines runs.
+    _Row(ErrorClass.REFUSED, ("58P01",), r"\b[0-9a-f]{8}\.history\b"),
     _Row(ErrorClass.PASSES, ("58", "XX"), log=True),
 )
 

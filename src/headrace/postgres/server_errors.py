@@ -290,7 +290,7 @@ _CORRECT_USER = (
     "on AWS that is rds_iam, and for replication rds.iam_auth_for_replication = 1."
 )
 _NO_TLS = (
-    "does not support ssl|(root|server) certificate|certificate file|private key|weak sslmode"
+    "does not support ssl|(root|server|client) certificate|certificate file|private key|weak sslmode"
     "|(ssl|tls)( connection is)? required|connection is insecure"
     "|ssl error: .*(protocol|cipher|handshake failure|too small)"
 )
@@ -339,7 +339,7 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
         "Set another sslcert: it is missing, has expired or was revoked, or the server does not know its CA.",
     ),
     (Kind.AUTHENTICATION, "password authentication failed|no password supplied", _USER, _CORRECT),
-    (Kind.AUTHENTICATION, "authentication failed", _ACCESS, _CORRECT_USER),
+    (Kind.AUTHENTICATION, "auth(entication)? failed", _ACCESS, _CORRECT_USER),
     (Kind.AUTHENTICATION, r"pg_hba\.conf", _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
     (Kind.AUTHENTICATION, 'role ".*does not exist|no such user', _ACCESS, _CORRECT),
     (Kind.AUTHENTICATION, 'role ".*not permitted to log in', _ACCESS, "ALTER ROLE … LOGIN, or another role."),

@@ -443,6 +443,22 @@ def test_a_promoted_standby_without_the_slot_is_refused_by_name(server: Embedded
         refused(stream, place, Kind.SLOT_UNKNOWN, "a standby was promoted", "no replication slot", "failover")
 
 
+def test_a_server_without_the_history_of_its_timelines_is_read(server: EmbeddedPostgres) -> None:
+    """As one that was restored without those files; it says each time that one is missing."""
+    server.stop("fast")
+    data = server._site.data
+    (data / "standby.signal").touch()
+    server.start()
+    promote(server)
+    source, start = filled(server)
+    (data / "pg_wal" / "00000002.history").unlink()
+    with streaming(source, source.url, start) as stream:
+        insert(source, 1, 3)
+        assert ids(take(stream, start, 3)[0]) == ["1", "2", "3"]
+        assert stream.origin is not None
+        assert (stream.origin.timeline, stream.origin.began) == (2, None)
+
+
 def test_a_promoted_standby_that_lacks_what_was_read_is_refused(server: EmbeddedPostgres) -> None:
     """Also where it has written more than it lacked since, and has a slot of the name."""
     source, start = filled(server)

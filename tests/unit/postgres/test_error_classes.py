@@ -63,6 +63,7 @@ OF_ANYTHING = [
     ("", "server closed the connection unexpectedly", ErrorClass.AWAY),
     ("0A000", "pg_control_system() is not supported", ErrorClass.REFUSED),
     ("42501", "permission denied for table t", ErrorClass.REFUSED),
+    ("58P01", 'could not open file "pg_wal/00000002.history": No such file', ErrorClass.REFUSED),
 ]
 KINDS = {
     ErrorClass.AWAY: Kind.CONNECTION,
