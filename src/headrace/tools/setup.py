@@ -159,7 +159,7 @@ def _lease_state(
         state, is_claimed = None, True
         try:
             meta = StateStore(client, project.key)
-            if client.call("HEAD", path(meta.index), allow=(404,)).ok:
+            if client.read(path(meta.index, "_settings"), allow=(404,)).ok:
                 held.enter_context(Lease(client, project.key, [*project.specs]))
                 state = meta.load()
         except HeadraceError as error:

@@ -72,7 +72,17 @@ def test_patience_ends() -> None:
     assert "full" in caught.value.cause
 
 
-@pytest.mark.parametrize("reply", [None, (502, b""), (504, b""), (200, b"{"), (200, items(200))])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        None,
+        (502, b""),
+        (504, b""),
+        (524, b""),
+        *((200, body) for body in (b"{", b"[]", b'{"items":null}', b'{"errors":true,"items":[{},1]}')),
+        (200, items(200)),
+    ],
+)
 def test_a_bulk_without_a_readable_answer_is_never_sent_again(reply: Reply) -> None:
     with scripted(in_turn(reply)) as server, pytest.raises(HeadraceError) as caught:
         write(server, "a", "b")
@@ -133,6 +143,77 @@ def test_what_a_cluster_may_die_of_is_named() -> None:
     assert caught.value.kind is Kind.SINK_UNREACHABLE
     assert "one document of 3 MiB (index users)" in caught.value.cause
     assert "max_document_bytes" in caught.value.remedy
+
+
+def test_a_document_that_no_queue_has_room_for_is_named() -> None:
+    large = DocumentOperation("users", "1", 1, b'{"a":"%s"}' % (b"x" * (3 << 20)))
+    with scripted(lambda _: (429, b"{}")) as server, pytest.raises(HeadraceError) as caught:
+        deliver(server, [large], WriterOptions(max_bytes=1 << 20, busy_seconds=0.3))
+    assert caught.value.kind is Kind.SINK_BUSY
+    assert "one document of 3 MiB (index users)" in caught.value.cause
+
+
+GREEN = b'{"status":"green"}'
+GATEWAYS = [
+    (404, b"default backend - 404"),
+    (404, b""),
+    (404, b'{"ok":false,"message":"Unknown resource."}'),
+    (410, b'{"ok":false,"message":"Resource is gone"}'),
+    (400, b"<html><head><title>400 No required SSL certificate was sent</title></head></html>"),
+    (302, b""),
+]
+
+
+@pytest.mark.parametrize("reply", GATEWAYS)
+def test_what_a_gateway_refuses_is_no_documents_fault(reply: Reply) -> None:
+    with scripted(in_turn((200, GREEN), reply)) as server:
+        client = Client(Endpoint((server.url,)))
+        client.call("GET", "/_cluster/health")
+        writer = OpenSearchWriter(client, {"users": "t"}, ONE_SENDER)
+        assert writer.write(operations("a", "b")).upserted == 2
+        writer.close()
+
+
+@pytest.mark.parametrize("reply", GATEWAYS)
+@pytest.mark.parametrize(("before", "kind"), [(True, Kind.SINK_BUSY), (False, Kind.SINK_REJECTED)])
+def test_nothing_is_absent_because_a_gateway_does_not_find_it(reply: Reply, before: bool, kind: Kind) -> None:
+    with scripted(in_turn(*[(200, GREEN)] * before, reply)) as server:
+        client = Client(Endpoint((server.url,)))
+        if before:
+            client.call("GET", "/_cluster/health")
+        with pytest.raises(HeadraceError) as caught:
+            client.call("GET", "/x", allow=(404,))
+    assert caught.value.kind is kind
+    assert "proxy" in caught.value.remedy
+
+
+def test_nothing_is_absent_because_a_shard_is_not_there() -> None:
+    body = b'{"error":{"type":"shard_not_found_exception","reason":"no such shard"},"status":404}'
+    with scripted(lambda _: (404, body)) as server, pytest.raises(HeadraceError) as caught:
+        Client(Endpoint((server.url,))).call("GET", "/x", allow=(404,))
+    assert caught.value.kind is Kind.SINK_BUSY
+
+
+@pytest.mark.parametrize(("shards", "is_ready"), [(3, True), (0, False)])
+def test_a_cluster_that_stays_red_is_ready_once_it_knows_its_shards(shards: int, is_ready: bool) -> None:
+    red = b'{"status":"red","timed_out":true,"active_shards":%d,"unassigned_shards":%d}' % (shards, shards)
+    about = b'{"version":{"number":"3.8.0","distribution":"opensearch"}}'
+    with scripted(lambda request: (200, about) if request.target == "/" else (408, red)) as server:
+        client = Client(Endpoint((server.url,)))
+        if is_ready:
+            assert client.wait_until_ready(0.3) == "3.8.0"
+        else:
+            with pytest.raises(HeadraceError, match="red") as caught:
+                client.wait_until_ready(0.3)
+            assert caught.value.kind is Kind.SINK_BUSY
+
+
+def test_opensearch_in_compatibility_mode_is_refused_by_name() -> None:
+    about = b'{"version":{"number":"7.10.2"},"tagline":"The OpenSearch Project: https://opensearch.org/"}'
+    with scripted(lambda _: (200, about)) as server, pytest.raises(HeadraceError) as caught:
+        Client(Endpoint((server.url,))).product()
+    assert caught.value.kind is Kind.SINK_REJECTED
+    assert "override_main_response_version" in caught.value.remedy
 
 
 def test_what_is_settled_before_a_refusal_counts_once() -> None:
@@ -215,13 +296,20 @@ def test_something_else_is_not_taken_for_opensearch(body: bytes) -> None:
     assert caught.value.kind is Kind.SINK_REJECTED
 
 
-def test_an_enumeration_without_all_shards_is_an_error() -> None:
-    page = b'{"_scroll_id":"s","_shards":{"total":2,"successful":1,"failed":1},"hits":{"hits":[{"_id":"1"}]}}'
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (b'"_shards":{"total":2,"successful":1,"failed":1}', "1 of 2 shards"),
+        (b'"timed_out":true,"_shards":{"total":2,"successful":2,"failed":0}', "its time was over"),
+    ],
+)
+def test_an_enumeration_of_a_part_is_an_error(found: bytes, said: str) -> None:
+    page = b'{"_scroll_id":"s",%s,"hits":{"hits":[{"_id":"1"}]}}' % found
     about = b'{"version":{"number":"3.8.0","distribution":"opensearch"}}'
     told = {True: (200, about), False: (200, page)}
     with (
         scripted(lambda request: told[request.target == "/"]) as server,
-        pytest.raises(HeadraceError, match="1 of 2 shards"),
+        pytest.raises(HeadraceError, match=said),
     ):
         list(ids(Client(Endpoint((server.url,))), "users"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,15 @@ MAX_ID_BYTES = 512
 
 MAX_VERSION = 2**63 - 1
 
-_BLOCKS = ("cluster_block_exception", "index_closed_exception", "unavailable_shards_exception")
-"""The index is blocked or closed, or has lost a shard: no document is the cause."""
-_NO_WRITE_INDEX = "no write index is defined for alias"
+_OF_INDEX = re.compile(r"[a-z_]*block_exception|index_closed_exception|unavailable_shards_exception")
+"""Types: the index is blocked or closed, or has lost a shard. No document is the cause."""
+_OF_INDEX_TOO = re.compile(
+    r"no write index is defined for alias"
+    r"|Alias \[[^]]*\] has index routing|index/alias \[[^]]*\] provided with routing"
+    r"|pipeline with id \[[^]]*\] does not exist|Pipeline processor configured for non-existent pipeline"
+    r"|[Nn]umber of documents in (?:shard|the shard|the index) "
+)
+"""Beginnings of reasons that say so of an index's aliases, its pipeline, or a shard that is full."""
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -52,11 +59,21 @@ class Outcome(enum.Enum):
     FENCED = "fenced"
     RETRY = "retry"
     BLOCKED = "blocked"
-    """The index takes nothing now, or its alias leads to several indexes."""
+    """The index takes nothing now, or its aliases, its pipeline or a shard are not as they must be."""
     REJECTED = "rejected"
     FORBIDDEN = "forbidden"
     GONE = "gone"
     """The target index or its write alias does not exist."""
+
+
+_BY_TYPE = {
+    "index_not_found_exception": Outcome.GONE,
+    # With status 500: an ingest pipeline of the user refuses the document.
+    "fail_processor_exception": Outcome.REJECTED,
+    # With status 400 in Elasticsearch, although no request is the cause.
+    "task_cancelled_exception": Outcome.RETRY,
+}
+"""Types whose status says something else, or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,20 +170,22 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     # The index has this version, or a later one: a repeated batch, or an older change.
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if _is_blocked(error):
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    # A delete has no content, and nothing that is not found is part of a document.
+    if _is_of_index(error) or status == 404 or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
-    if status == 429 or status >= 500:  # noqa: PLR2004
+    if status in (408, 429) or status >= 500:  # noqa: PLR2004
         return Outcome.RETRY
-    if kind == "index_not_found_exception":
-        return Outcome.GONE
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
-def _is_blocked(error: Any) -> bool:
-    """Tell whether an index takes no document at all."""
+def _is_of_index(error: Any) -> bool:
+    """Tell whether an error says that an index takes no document at all."""
     if not isinstance(error, dict):
         return False
-    return error.get("type") in _BLOCKS or str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
+    kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
+    return _OF_INDEX.fullmatch(kind) is not None or _OF_INDEX_TOO.match(reason) is not None
 
 
 def deleted_from(data: bytes, index: str) -> bool:
@@ -183,7 +202,7 @@ def rejected(item: Item, reason: str, describe_without_values: str = "") -> Writ
 
 
 def _status(answer: dict[str, Any]) -> tuple[int, Any]:
-    inner = next(iter(answer.values()))
+    [inner] = answer.values()
     return inner["status"], inner.get("error")
 
 

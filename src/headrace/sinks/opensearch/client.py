@@ -65,13 +65,18 @@ _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
 _READ_ATTEMPTS = 4
 _NAMES_AT_ONCE = 20
-"""Index names in one path; a request's first line is limited to 4,096 bytes."""
+"""Most index names in one path."""
+_PATH_BYTES = 3_000
+"""Most bytes of names in one path; a request's first line is limited to 4,096 bytes."""
 _TRY_ANOTHER_NODE = (429, 502, 503, 504)
 """Statuses that may concern a single node: the next request goes to the next node."""
 _HEALTH = "/_cluster/health"
 _SHARDS = ("active_shards", "initializing_shards", "unassigned_shards")
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 _NOT_FOUND = 404
+_TIMED_OUT = 408
+_NOBODY = (301, 302, 303, 307, 308, 400, _NOT_FOUND, 410)
+"""Statuses of a gateway that has lost its way to the cluster."""
 _RESTART_SECONDS = 1.0
 """No node starts again so soon: its state is still recovered where it was."""
 _REFUSED_SECONDS = 300.0
@@ -179,6 +184,11 @@ class Answer:
         return self.status // 100 == 2  # noqa: PLR2004
 
     @property
+    def is_of_gateway(self) -> bool:
+        """Tell whether something before the cluster answered; of an answer that is not 2xx."""
+        return failures.is_of_gateway(self.data)
+
+    @property
     def finds_nothing(self) -> bool:
         """Tell whether the cluster's metadata, and not a shard, says that something does not exist."""
         if self.status == _NOT_FOUND:
@@ -208,8 +218,8 @@ class Client:
     except that reads are repeated.
 
     What is unknown counts neither as absent nor as refused. A cluster that starts says that no index exists
-    until it has recovered its metadata, and refuses users and keys until it has recovered those: both are
-    SINK_BUSY (decision 0141).
+    until it has recovered its metadata, and refuses users and keys until it has recovered those. A gateway
+    that does not find the cluster says 404 of everything. All are SINK_BUSY (decision 0141).
 
     Args:
         endpoint: the cluster.
@@ -266,6 +276,8 @@ class Client:
         # Not ASCII alone: escapes would take six bytes for each letter of most scripts.
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         answer = self.exchange(method, target, data)
+        if answer.status == _NOT_FOUND and failures.says_nothing(answer.data):
+            raise self.failure(answer)
         if answer.finds_nothing and not self._was_recovered():
             # Again, since the state may have been recovered in between.
             answer = self.exchange(method, target, data)
@@ -276,10 +288,14 @@ class Client:
     def failure(self, answer: Answer) -> HeadraceError:
         """Build the error for an answer to `exchange` that is not 2xx.
 
-        SINK_BUSY (429, 5xx, and 401 and 403 for some minutes where the cluster accepted the credentials
-        before and may be starting), AUTHENTICATION (401, 403), SINK_REJECTED.
+        SINK_BUSY (429, 5xx, what passes; where the cluster accepted the credentials before also 401 and 403
+        for some minutes, since it may be starting, and a gateway that does not find it), AUTHENTICATION (401,
+        403), SINK_REJECTED.
         """
         error = failures.from_status(answer.status, answer.data, answer.place)
+        is_lost = answer.status in _NOBODY and answer.is_of_gateway
+        if error.kind is Kind.SINK_REJECTED and self._accepted and is_lost:
+            return failures.cluster_unknown(error)
         if error.kind is Kind.AUTHENTICATION and self._accepted and self._may_be_starting(answer):
             return failures.credentials_unknown(error)
         return error
@@ -317,7 +333,7 @@ class Client:
             raise self.failure(answer)
         health = answer.json()
         # Red with shards is a cluster that has lost one; red without any has not read its metadata.
-        if health.get("status") == "red" and not any(health.get(shards) for shards in _SHARDS):
+        if health.get("status") == "red" and not _has_shards(health):
             raise failures.state_unknown(answer.place)
         # When it was asked, not when it answered: the node may have started in between.
         self._recovered_at = asked_at
@@ -332,17 +348,22 @@ class Client:
     def wait_until_ready(self, seconds: float = 60.0) -> str:
         """Wait until a node answers and the cluster accepts writes; returns the server's version.
 
+        A cluster that stays red for so long misses shards of some indexes: what needs those waits for them.
+
         Raises:
             HeadraceError: the last failure after `seconds`; at once for an error that is not retryable.
                 SINK_REJECTED where it is another kind of server, or too old.
         """
-        return _attempts(stop_after_delay(seconds))(self._ready_version)
+        return _attempts(stop_after_delay(seconds))(self._ready_version, time.monotonic() + seconds)
 
-    def _ready_version(self) -> str:
+    def _ready_version(self, end: float) -> str:
         # The cluster may have been upgraded while it was away.
         self._product = None
         product = self.product()
-        self.call("GET", f"{_HEALTH}?wait_for_status=yellow&timeout=5s")
+        answer = self.call("GET", f"{_HEALTH}?wait_for_status=yellow&timeout=5s", allow=(_TIMED_OUT,))
+        is_red = not answer.ok and not answer.is_of_gateway and _has_shards(answer.json())
+        if not answer.ok and not (is_red and time.monotonic() >= end):
+            raise self.failure(answer)
         return product.version
 
     def product(self) -> Product:
@@ -415,8 +436,17 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
 
 def join_names(names: Sequence[str]) -> Iterator[str]:
     """Join index names with commas, in as many chunks as fit into requests' paths."""
-    for first in range(0, len(names), _NAMES_AT_ONCE):
-        yield ",".join(names[first : first + _NAMES_AT_ONCE])
+    joined: list[str] = []
+    size = 0
+    for name in names:
+        added = len(quote(name)) + 1
+        if joined and (len(joined) == _NAMES_AT_ONCE or size + added > _PATH_BYTES):
+            yield ",".join(joined)
+            joined, size = [], 0
+        joined.append(name)
+        size += added
+    if joined:
+        yield ",".join(joined)
 
 
 def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
@@ -457,15 +487,27 @@ def _is_transient(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
 
 
+def _has_shards(health: Mapping[str, Any]) -> bool:
+    return any(health.get(shards) for shards in _SHARDS)
+
+
 def _product(answer: Answer) -> Product:
+    about = answer.json()
     try:
-        product = Product.of(answer.json())
+        product = Product.of(about)
     except ValueError as error:
         raise HeadraceError(
             Kind.SINK_REJECTED,
             f"what answers at {answer.place} is not OpenSearch",
             "Check the URL of the sink.",
         ) from error
+    if product.name != "opensearch" and "OpenSearch" in str(about.get("tagline")):
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"the cluster at {answer.place} is OpenSearch in compatibility mode, and says that it is "
+            f"{product.name} {product.version}: what it can do is not known",
+            "Set compatibility.override_main_response_version of the cluster to false.",
+        )
     if product.is_too_old:
         raise HeadraceError(
             Kind.SINK_REJECTED,

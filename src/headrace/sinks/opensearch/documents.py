@@ -110,6 +110,13 @@ def whole(answer: Answer, index: str) -> dict[str, Any]:
     """
     page: dict[str, Any] = answer.json()
     shards = page["_shards"]
+    # A cluster's own time limit of searches ends one without an error.
+    if page.get("timed_out"):
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"a search of the index {index} at {answer.place} ended early: its time was over",
+            "Look at the cluster's load, and at its search.default_search_timeout.",
+        )
     if shards["failed"] or shards["successful"] < shards["total"]:
         raise HeadraceError(
             Kind.SINK_BUSY,

@@ -21,6 +21,20 @@ _UNAUTHORIZED, _FORBIDDEN, _TIMED_OUT = 401, 403, 408
 _CERTIFICATE_WANTED = ("CERTIFICATE_REQUIRED", "ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE")
 """OpenSSL's names for what a server says that does not take the client's certificate, or its absence."""
 
+_PASSES = re.compile(
+    rb'"type"\s*:\s*"(?:[a-z_]*block|snapshot_in_progress|task_cancelled'
+    rb'|search_context_missing(?:_nodes)?|shard_not_found)_exception"'
+)
+"""What passes although its status (400, 403, 404) says that the request is wrong.
+
+A block is set by a full disk or an operator. An index in a snapshot cannot be deleted. A search is cancelled
+by a cluster under load, and a scroll is lost with its node.
+"""
+
+_OF_GATEWAYS = ("message", "Message", "statusCode")
+"""What answers of gateways have at the top, and those of a cluster have not."""
+_TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
 _CREDENTIALS = "Correct username and password of the sink, its api_key, bearer_token or client_cert."
 
 _WITHOUT_VALUES = [
@@ -44,7 +58,8 @@ def reason(data: bytes) -> str:
         parsed = json.loads(data)
     except ValueError:
         # A proxy's page of HTML.
-        return " ".join(data[:200].decode("utf-8", "replace").split())
+        title = _TITLE.search(data)
+        return " ".join((title[1] if title else data)[:200].decode("utf-8", "replace").split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     if isinstance(error, dict) and (said := error.get("message", error.get("Message"))):
         return describe(said)  # of a gateway before the cluster, such as Amazon's
@@ -54,6 +69,20 @@ def reason(data: bytes) -> str:
             f"{quantity(error['unassigned_shards'], 'shard')} unassigned"
         )
     return describe(error)
+
+
+def is_of_gateway(data: bytes) -> bool:
+    """Tell whether a failure was answered by something before the cluster, which knows nothing of indexes."""
+    try:
+        parsed = json.loads(data)
+    except ValueError:
+        return True
+    return not isinstance(parsed, dict) or any(name in parsed for name in _OF_GATEWAYS)
+
+
+def says_nothing(data: bytes) -> bool:
+    """Tell whether a 404 does not say that anything is absent: a gateway's, or of a shard or search."""
+    return is_of_gateway(data) or _PASSES.search(data) is not None
 
 
 def describe(error: object) -> str:
@@ -119,12 +148,12 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"OpenSearch at {place} refused the credentials{said}",
             _CREDENTIALS,
         )
-    # A full disk makes indexes read-only, with the same status as a missing permission.
-    if status == _FORBIDDEN and b"cluster_block_exception" not in data:
+    passes = _PASSES.search(data) is not None
+    if status == _FORBIDDEN and not passes:
         return HeadraceError(
             Kind.AUTHENTICATION,
             f"OpenSearch at {place} does not allow this user to do that{said}",
-            "Give the user's role the missing permission.",
+            _remedy_of_refusal(data, why),
         )
     # 429 is a full queue or a circuit breaker; 5xx also comes from a proxy whose cluster is away.
     if status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
@@ -140,8 +169,36 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"an index at {place} is closed{said}",
             "Open it, or finish the restore that it is closed for.",
         )
+    if passes:
+        return HeadraceError(
+            Kind.SINK_BUSY,
+            f"OpenSearch at {place} cannot do that now (status {status}){said}",
+            "None, if it passes: a snapshot has to end, and what was cancelled or lost is begun again.",
+        )
     return HeadraceError(
-        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}){said}"
+        Kind.SINK_REJECTED,
+        f"OpenSearch at {place} refused a request (status {status}){said}",
+        "Check the URL of the sink, and the proxy before the cluster." if is_of_gateway(data) else "",
+    )
+
+
+def _remedy_of_refusal(data: bytes, why: str) -> str:
+    """Return what mends status 403: not each is a missing permission."""
+    if "current license" in why:
+        return "Renew the cluster's licence."
+    if not is_of_gateway(data) or "not authorized" in why:
+        return "Give the user's role the missing permission."
+    if "ignature" in why or "token" in why:
+        return "Correct this machine's clock, or renew the credentials that sign requests."
+    return "Look at the rules of the proxy before the cluster."
+
+
+def cluster_unknown(error: HeadraceError) -> HeadraceError:
+    """Build the error for a gateway that does not find the cluster, from its answer."""
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"{error.cause}; that is no answer of the cluster, which answered there before",
+        "Look at the proxy before the cluster, and whether the cluster runs.",
     )
 
 

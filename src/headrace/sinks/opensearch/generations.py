@@ -148,7 +148,14 @@ class Generations:
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
         self._client.call("PUT", path(index), self._client.product().adapt(request))
-        generation = self.find([name])[index]
+        generation = self.find([name]).get(index)
+        # Acknowledged too late: a node may not have heard of it yet.
+        if generation is None:
+            raise HeadraceError(
+                Kind.SINK_BUSY,
+                f"the cluster does not know the index {index} yet, which it was told to create",
+                "Look at the cluster's health and its pending tasks.",
+            )
         # A template may change what is stored without any error at creation.
         if (fault := template_fault(self._client, index)) is not None:
             self.drop(generation)

@@ -22,11 +22,9 @@ from headrace.sinks.opensearch.bulk import BulkSize, Item, ItemVerdict, Outcome
 from headrace.sinks.opensearch.client import Answer, Client, path
 
 _NDJSON = "application/x-ndjson"
-_UNANSWERED = (502, 504)
+_UNANSWERED = (502, 504, 520, 524)
 """Statuses of a proxy that lost the node; whether the bulk was applied is unknown."""
 _TOO_LARGE = 413
-_REFUSED_WHOLE = (400, _TOO_LARGE)
-"""Statuses of a whole request that a single item can cause; nothing was applied."""
 _STALE_SECONDS = 300.0
 """After this time the same bytes are not sent again."""
 _OLDEST_SECONDS = 1800.0
@@ -193,7 +191,7 @@ class OpenSearchWriter(DocumentWriter):
             with self._activity.request():
                 answer = self._client.exchange("POST", self._bulk, data, _NDJSON)
             # Nothing of it was applied, so its parts can be sent alone.
-            if answer.status in _REFUSED_WHOLE:
+            if _is_of_an_item(answer):
                 self._halve(delivery, answer, len(data))
                 return
             # Cut before the answer is judged: the error below leads to an attempt that sends smaller parts.
@@ -222,8 +220,9 @@ class OpenSearchWriter(DocumentWriter):
 
     def _name_large_document(self, error: HeadraceError, part: list[Item], sent: int) -> HeadraceError:
         """Name the document in the error where the request was one large document."""
-        # A document that ends a node comes as a connection that breaks, again with each attempt.
-        if error.kind is not Kind.SINK_UNREACHABLE or len(part) > 1 or sent <= self._options.max_bytes:
+        # A document that ends a node comes as a connection that breaks, one that is more than the node
+        # takes at once as a full queue: again with each attempt.
+        if error.retry is not Retry.BACK_OFF or len(part) > 1 or sent <= self._options.max_bytes:
             return error
         item = part[0]
         where = f"to one document of {sent >> 20} MiB (index {item.index}"
@@ -289,7 +288,15 @@ def _too_long(operation: DocumentOperation, most: int) -> str | None:
 
 def _too_large(sent: int) -> str:
     """Explain status 413, for which the cluster gives no reason."""
-    return f"its request has {sent >> 20} MiB, more than the cluster takes (http.max_content_length)"
+    return (
+        f"its request has {sent:,} bytes, more than the cluster (http.max_content_length) or a proxy before "
+        "it takes"
+    )
+
+
+def _is_of_an_item(answer: Answer) -> bool:
+    """Tell whether a single item can be why the whole request was refused."""
+    return answer.status == _TOO_LARGE or (answer.status == 400 and not answer.is_of_gateway)  # noqa: PLR2004
 
 
 def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
@@ -303,7 +310,7 @@ def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
         raise client.failure(answer)
     try:
         verdict = bulk.judge(answer.data, part)
-    except (ValueError, KeyError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise HeadraceError(
             Kind.SINK_UNREACHABLE, f"the answer of OpenSearch at {answer.place} cannot be read: {error}"
         ) from error
@@ -323,7 +330,8 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
         return HeadraceError(
             Kind.LOCKED,
             f"OpenSearch at {place} takes no documents of index {item.index} now: {reason}",
-            "Look at the index's blocks and shards, and at the cluster's disk watermarks.",
+            "Look at the index's blocks, shards and aliases, the sink's pipeline, and the cluster's disk "
+            "watermarks.",
         ).concerning(units=[item.index])
     return HeadraceError(
         Kind.AUTHENTICATION,

@@ -143,12 +143,47 @@ def test_each_item_is_counted_once_under_its_own_status() -> None:
         (400, "index_closed_exception", False, Outcome.BLOCKED),
         (403, "security_exception", False, Outcome.FORBIDDEN),
         (400, "strict_dynamic_mapping_exception", False, Outcome.REJECTED),
+        (403, "index_create_block_exception", True, Outcome.BLOCKED),
+        (404, "shard_not_found_exception", False, Outcome.BLOCKED),
+        (404, "index_shard_closed_exception", False, Outcome.BLOCKED),
+        (404, "resource_not_found_exception", False, Outcome.BLOCKED),
+        (400, "routing_missing_exception", True, Outcome.BLOCKED),
+        (400, "task_cancelled_exception", False, Outcome.RETRY),
+        (408, "status_exception", False, Outcome.RETRY),
+        (500, "fail_processor_exception", False, Outcome.REJECTED),
+        (500, "already_closed_exception", False, Outcome.RETRY),
+        (500, "mapper_exception", False, Outcome.RETRY),
+        (429, "circuit_breaking_exception", False, Outcome.RETRY),
     ],
 )
 def test_the_meaning_of_a_status(status: int, kind: str | None, delete: bool, outcome: Outcome) -> None:
     """Flusso's hole 18: an item's 429 is called poison, a delete's 404 a rejection."""
     error = None if kind is None else {"type": kind}
     assert bulk.classify(status, error, delete=delete) is outcome
+
+
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        ("no write index is defined for alias [u.write]. The write index may be", Outcome.BLOCKED),
+        ("pipeline with id [p] does not exist", Outcome.BLOCKED),
+        ("Pipeline processor configured for non-existent pipeline [p]", Outcome.BLOCKED),
+        ("Alias [u.write] has index routing associated with it [x], and was provided with", Outcome.BLOCKED),
+        ("index/alias [u.write] provided with routing value [x,y] that resolved to", Outcome.BLOCKED),
+        ("Number of documents in shard [u][0] exceeds the limit of [2147483519]", Outcome.BLOCKED),
+        ("Number of documents in the index can't exceed [2147483519]", Outcome.BLOCKED),
+        ("number of documents in the index cannot exceed 2147483519", Outcome.BLOCKED),
+        ("field [a] not present as part of path [a]", Outcome.REJECTED),
+        ("Limit of total fields [1000] has been exceeded", Outcome.REJECTED),
+        ("The number of nested documents has exceeded the allowed limit of [10000].", Outcome.REJECTED),
+        ('Document contains at least one immense term in field="v"', Outcome.REJECTED),
+    ],
+)
+def test_an_argument_is_illegal_because_of_the_index_or_of_the_document(
+    reason: str, outcome: Outcome
+) -> None:
+    error = {"type": "illegal_argument_exception", "reason": reason}
+    assert bulk.classify(400, error, delete=False) is outcome
 
 
 def test_a_short_answer_says_nothing() -> None:

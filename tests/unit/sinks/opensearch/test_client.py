@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch.client import Product
+from headrace.sinks.opensearch.client import Product, join_names
 from headrace.sinks.opensearch.settings import changed_source
 
 BODY: dict[str, Any] = {
@@ -79,6 +79,14 @@ def test_what_lacks_the_means_is_known(said: dict[str, object], too_old: bool) -
 def test_what_is_no_search_server_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match="no version"):
         Product.of(said)
+
+
+@pytest.mark.parametrize("length", [1, 60, 255])
+def test_the_names_in_a_path_are_no_more_than_a_request_may_have(length: int) -> None:
+    names = [f"{at:03}{'n' * length}"[:length] if length > 3 else str(at) for at in range(50)]
+    chunks = list(join_names(names))
+    assert ",".join(chunks).split(",") == names
+    assert all(len(chunk) < 3_500 and chunk.count(",") < 20 for chunk in chunks)
 
 
 _VECTORS = "knn.derived_source.enabled"

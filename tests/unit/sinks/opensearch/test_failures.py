@@ -54,6 +54,25 @@ def test_the_field_that_a_document_is_refused_for_is_named_and_no_value(place: s
             ("OpenSearch at n refused the credentials: security_exception: unable to authenticate user [u]"),
         ),
         (403, None, Kind.AUTHENTICATION, "OpenSearch at n does not allow this user to do that"),
+        (
+            404,
+            {
+                "error": {
+                    "type": "search_phase_execution_exception",
+                    "reason": "all shards failed",
+                    "caused_by": {
+                        "type": "search_context_missing_exception",
+                        "reason": "No search context found for id [2]",
+                    },
+                },
+                "status": 404,
+            },
+            Kind.SINK_BUSY,
+            (
+                "OpenSearch at n cannot do that now (status 404): search_phase_execution_exception: "
+                "all shards failed (No search context found for id [2])"
+            ),
+        ),
     ],
 )
 def test_an_answer_is_quoted_where_it_says_something(
@@ -61,6 +80,56 @@ def test_an_answer_is_quoted_where_it_says_something(
 ) -> None:
     error = from_status(status, b"" if body is None else json.dumps(body).encode(), "n")
     assert (error.kind, error.cause) == (kind, cause)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "expected"),
+    [
+        (403, "cluster_block_exception", Kind.SINK_BUSY),
+        (403, "index_create_block_exception", Kind.SINK_BUSY),
+        (400, "index_closed_exception", Kind.SINK_BUSY),
+        (400, "snapshot_in_progress_exception", Kind.SINK_BUSY),
+        (400, "task_cancelled_exception", Kind.SINK_BUSY),
+        (404, "search_context_missing_nodes_exception", Kind.SINK_BUSY),
+        (404, "shard_not_found_exception", Kind.SINK_BUSY),
+        (429, "too_many_scroll_contexts_exception", Kind.SINK_BUSY),
+        (503, "cluster_manager_not_discovered_exception", Kind.SINK_BUSY),
+        (400, "validation_exception", Kind.SINK_REJECTED),
+        (404, "index_not_found_exception", Kind.SINK_REJECTED),
+        (403, "security_exception", Kind.AUTHENTICATION),
+    ],
+)
+def test_what_passes_is_known_by_its_type(status: int, kind: str, expected: Kind) -> None:
+    body = {"error": {"root_cause": [{"type": kind}], "type": kind, "reason": "why"}, "status": status}
+    assert from_status(status, json.dumps(body).encode(), "n").kind is expected
+
+
+@pytest.mark.parametrize(
+    ("body", "remedy"),
+    [
+        (
+            '{"error":{"type":"security_exception","reason":"action is unauthorized on indices [token_1]"}}',
+            "Give the user's role",
+        ),
+        (
+            '{"error":{"type":"security_exception","reason":"current license is non-compliant for [x]"}}',
+            "licence",
+        ),
+        ('{"message":"Signature expired: 1 is now earlier than 2"}', "clock"),
+        ('{"message":"The security token included in the request is expired"}', "renew the credentials"),
+        ('{"Message":"User: u is not authorized to perform: es:ESHttpPost"}', "Give the user's role"),
+        ("<html><title>403 Forbidden</title></html>", "rules of the proxy"),
+    ],
+)
+def test_the_remedy_of_a_refusal_is_of_whom_refuses(body: str, remedy: str) -> None:
+    error = from_status(403, body.encode(), "n")
+    assert error.kind is Kind.AUTHENTICATION
+    assert remedy in error.remedy
+
+
+def test_of_a_page_its_title_is_quoted() -> None:
+    page = b"<!DOCTYPE html>\n<html lang=en>\n<head><title>\nexample | 524: A timeout</title>"
+    assert from_status(524, page, "n").cause.endswith("(status 524): example | 524: A timeout")
 
 
 @pytest.mark.parametrize(
