@@ -188,6 +188,11 @@ def _is_of_index(error: Any) -> bool:
     return _OF_INDEX.fullmatch(kind) is not None or _OF_INDEX_TOO.match(reason) is not None
 
 
+def _names_own_index(item: Item, error: dict[str, Any]) -> bool:
+    """Tell whether an error names the target of an item, or the generation that its name begins with."""
+    return f'"_index":"{error.get("index", "")}'.encode() in item.lines
+
+
 def deleted_from(data: bytes, index: str) -> bool:
     """Tell whether a delete was done in `index` itself, not in one behind an alias of that name."""
     if f'"_index":"{index}"'.encode() not in data:
@@ -213,6 +218,9 @@ def _verdict(answers: list[tuple[Item, int, Any]]) -> ItemVerdict:
     fenced, reason, fatal = 0, "", None
     for item, status, error in answers:
         outcome = classify(status, error, delete=item.delete)
+        # An ingest pipeline has sent the document to another index: its own is not gone.
+        if outcome is Outcome.GONE and not _names_own_index(item, error):
+            outcome = Outcome.BLOCKED
         if outcome is Outcome.DONE:
             done.append(item)
         elif outcome is Outcome.FENCED:

@@ -186,6 +186,24 @@ def test_an_argument_is_illegal_because_of_the_index_or_of_the_document(
     assert bulk.classify(400, error, delete=False) is outcome
 
 
+@pytest.mark.parametrize(
+    ("named", "outcome"),
+    [
+        ({"index": "users_ab_1.write"}, Outcome.GONE),
+        ({"index": "users_ab_1"}, Outcome.GONE),
+        ({}, Outcome.GONE),
+        ({"index": "users-2026"}, Outcome.BLOCKED),
+    ],
+)
+def test_an_index_is_gone_where_it_is_the_documents_own(named: dict[str, str], outcome: Outcome) -> None:
+    """An ingest pipeline may set another `_index`."""
+    error = {"type": "index_not_found_exception", "reason": "no such index", **named}
+    answer = {"errors": True, "items": [{"index": {"status": 404, "error": error}}]}
+    verdict = bulk.judge(json.dumps(answer).encode(), [bulk.render(upsert("1"), "users_ab_1.write")])
+    assert verdict.fatal is not None
+    assert verdict.fatal[0] is outcome
+
+
 def test_a_short_answer_says_nothing() -> None:
     with pytest.raises(ValueError, match="1 answers to 2"):
         bulk.judge(b'{"errors":true,"items":[{"index":{"status":201}}]}', [item("1"), item("2")])
