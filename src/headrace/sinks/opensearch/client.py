@@ -269,6 +269,8 @@ class Client:
     def call(self, method: str, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
         """Send `body` as JSON; raise for statuses other than 2xx and `allow`.
 
+        No HEAD: without its words nobody knows whose a 404 is.
+
         Raises:
             HeadraceError: as `exchange` and `failure`; SINK_BUSY also where the cluster does not know yet
                 what it has.
