@@ -277,15 +277,20 @@ class Client:
         """
         # Not ASCII alone: escapes would take six bytes for each letter of most scripts.
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        answer = self.exchange(method, target, data)
-        if answer.status == _NOT_FOUND and failures.says_nothing(answer.data):
-            raise self.failure(answer)
+        answer = self._exchange_known(method, target, data)
         if answer.finds_nothing and not self._was_recovered():
             # Again, since the state may have been recovered in between.
-            answer = self.exchange(method, target, data)
+            answer = self._exchange_known(method, target, data)
         if answer.ok or answer.status in tuple(allow):
             return answer
         raise self.failure(answer)
+
+    def _exchange_known(self, method: str, target: str, data: bytes | None) -> Answer:
+        """Send one request as `exchange`; raise for a 404 that says of nothing that it is absent."""
+        answer = self.exchange(method, target, data)
+        if answer.status == _NOT_FOUND and failures.says_nothing(answer.data):
+            raise self.failure(answer)
+        return answer
 
     def failure(self, answer: Answer) -> HeadraceError:
         """Build the error for an answer to `exchange` that is not 2xx.
