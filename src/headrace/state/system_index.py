@@ -11,7 +11,6 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
@@ -26,7 +25,7 @@ from headrace.state.key import StateKey
 # `index` or `delete`, its parameters without the index, and the stored entry.
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 
-_BATCH_SIZE = 5_000
+_REQUEST_BYTES = 512 << 10  # proxies often refuse more than 1 MiB
 _NDJSON = "application/x-ndjson"
 _BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error"
 _SUCCESS = range(200, 300)
@@ -183,17 +182,21 @@ class SystemIndex:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be done; it may be called again.
         """
-        remaining = iter(actions)
-        while batch := list(islice(remaining, _BATCH_SIZE)):
-            lines = [
-                json.dumps(line)
-                for what, parameters, entry in batch
-                for line in ({what: {"_index": self.name, **parameters}}, entry)
-                if line is not None
-            ]
-            self._send("".join(f"{line}\n" for line in lines).encode())
+        lines: list[bytes] = []
+        size = 0
+        for what, parameters, entry in actions:
+            head = {what: {"_index": self.name, **parameters}}
+            added = b"".join(f"{json.dumps(line)}\n".encode() for line in (head, entry) if line is not None)
+            if lines and size + len(added) > _REQUEST_BYTES:
+                self._send(lines)
+                lines, size = [], 0
+            lines.append(added)
+            size += len(added)
+        if lines:
+            self._send(lines)
 
-    def _send(self, body: bytes) -> None:
+    def _send(self, lines: Sequence[bytes]) -> None:
+        body = b"".join(lines)
         answer = self._client.exchange("POST", _BULK, body, _NDJSON)
         if not answer.ok:
             raise self._client.failure(answer)

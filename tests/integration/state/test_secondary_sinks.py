@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -157,3 +158,18 @@ def test_an_index_that_the_cluster_refuses_to_make_is_told_of(opensearch: Embedd
         front.heal()
         assert one.ensure() == one.ensure()
         client.call("DELETE", f"/{one.name}")
+
+
+def test_many_entries_pass_a_proxy_that_takes_one_mebibyte(opensearch: EmbeddedOpenSearch) -> None:
+    def refuse(request: Request) -> Answer | None:
+        return Answer(413) if len(request.body) > 1 << 20 else None
+
+    with HttpProxy(opensearch.url, spoil=refuse) as front, closing(Client(Endpoint((front.url,)))) as client:
+        entries = SystemIndex(client, f"{PREFIX}many_{uuid.uuid4().hex[:8]}", {"version": {"type": "long"}})
+        entries.ensure()
+        entries.write(
+            ("index", {"_id": str(number)}, {"version": number, "text": os.urandom(512).hex()})
+            for number in range(5_000)
+        )
+        assert entries.count({"match_all": {}}) == 5_000
+        client.call("DELETE", f"/{entries.name}")
