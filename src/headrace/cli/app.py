@@ -133,7 +133,9 @@ def mirror(
     master: Master = None,
     conf: Conf = None,
     once: Annotated[bool, typer.Option(help="write what was committed, then end")] = False,
-    reload: Annotated[bool, typer.Option(help="read all tables again first")] = False,
+    reload: Annotated[
+        bool, typer.Option(help="read all tables again first; in mode history that ends all versions")
+    ] = False,
     repair: Annotated[
         bool, typer.Option(help="with verify: read tables again that differ; stop the mirror first")
     ] = False,

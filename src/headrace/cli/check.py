@@ -18,12 +18,12 @@ from headrace.tools.check import CheckReport, Level, check
 
 _ON_GAP: Mapping[OnGap, str] = {
     "reseed": (
-        "if the server has lost changes that were not read yet, a run rebuilds every index, and readers see "
-        'the old ones until then (on_gap = "reseed"); if it meets a different server or database, it stops'
+        'on_gap = "reseed": should the server ever drop log before a run has read it, the run rebuilds every '
+        "index, and searches use the old ones until then. A different server or database stops the run"
     ),
     "stop": (
-        "if the server has lost changes that were not read yet, or if it is a different server or database, "
-        'a run stops (on_gap = "stop")'
+        'on_gap = "stop": should the server ever drop log before a run has read it, the run stops. '
+        "So does a different server or database"
     ),
 }
 
@@ -73,7 +73,9 @@ def _coverage_data(coverage: TableCoverage) -> dict[str, object]:
 def _print(report: CheckReport, *, offline: bool) -> None:
     _print_coverage(report.coverage)
     if report.steps:
-        terminal.answer("`headrace setup` (which shows locks, costs and undo) or the first run will execute:")
+        terminal.answer(
+            "the first run executes this, or `headrace setup`, which shows locks, costs and undo, and asks:"
+        )
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.sql(f"{statement};", "  ")
     for entry in report.of("warning"):
@@ -81,7 +83,7 @@ def _print(report: CheckReport, *, offline: bool) -> None:
     for entry in report.of("error"):
         terminal.wrong(entry.sentence, entry.shown())
     for entry in report.of("setup"):
-        terminal.say(f"only `headrace setup` does this: {entry.sentence}")
+        terminal.say(f"no run does this, only `headrace setup`: {entry.sentence}")
     _print_conclusion(report, offline=offline)
 
 

@@ -59,11 +59,11 @@ def _print(found: TableComparison, *, repair: bool) -> None:
         terminal.warn(f"{found.table} waits, and is not compared: {found.waits_for}")
         terminal.say("Start `headrace mirror`: it says what to do, and reads the table again when it can")
     elif not found.wrong and not found.undecided:
-        changing = f" but {found.changing:,} that changed all the time" if found.changing else ""
+        right = "all as in the database"
+        if found.changing:
+            right = f"none wrong; {found.changing:,} changed at each look, and could not be compared"
         again = "; the table was read again" if found.read_again else ""
-        terminal.done(
-            f"{found.table}: {quantity(found.rows, 'row')}, all as in the database{changing}{again}"
-        )
+        terminal.done(f"{found.table}: {quantity(found.rows, 'row')}, {right}{again}")
     else:
         _print_differences(found, repair=repair)
 
@@ -76,7 +76,7 @@ def _print_differences(found: TableComparison, *, repair: bool) -> None:
             more = f" … and {len(keys) - _EXAMPLES:,} more" if len(keys) > _EXAMPLES else ""
             terminal.answer(f"  {what:<10} {len(keys):,}: {', '.join(map(_shown, keys[:_EXAMPLES]))}{more}")
     if found.undecided:
-        terminal.answer(f"  undecided  {found.undecided:,}: they differ, and may be on their way")
+        terminal.answer(f"  undecided  {found.undecided:,}: they differ; the log may have their changes")
         terminal.say("Start `headrace mirror`, or run `headrace mirror --once`, and verify again")
     if found.repaired:
         terminal.answer(f"  repaired   {found.repaired:,}")

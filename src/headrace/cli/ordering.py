@@ -35,7 +35,7 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
         check_generation_order(applied, project, order)
         order = mailbox.submit(order)
         if applied.find_running() is not None:
-            terminal.say(f"{what}: ordered; `headrace indexes` shows its progress")
+            terminal.say(f"{what}: ordered; `headrace status` shows its progress")
         else:
             terminal.say(f"{what}: nothing runs; the next `headrace run` begins with it")
         if wait is None:
@@ -45,7 +45,7 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
             order = follow(mailbox, order, wait)
     if not order.has_ended:
         raise HeadraceError(
-            Kind.BEHIND, f"{what} is not done after {wait:g} s", "`headrace indexes` shows how far it is."
+            Kind.BEHIND, f"{what} is not done after {wait:g} s", "`headrace status` shows how far it is."
         )
     result = result_of(order)
     terminal.done(f"{index}: readers see {result['generation']}")

@@ -175,7 +175,7 @@ def _meaning(facts: SlotFacts, own: Mapping[str, str]) -> str:
     if facts.name in own:
         return f"{keeps}; it is this deployment's: without it {own[facts.name]}"
     foreign = "it is not this deployment's: " if own else ""
-    return f"{keeps}; {foreign}whoever reads it ({facts.plugin}) loses its changes"
+    return f"{keeps}; {foreign}the program that reads it loses the changes in that log"
 
 
 def _row(facts: SlotFacts, own: Container[str]) -> tuple[str, ...]:

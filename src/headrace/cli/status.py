@@ -18,6 +18,7 @@ from headrace.sinks.opensearch import Client
 from headrace.state.lease import read_slot_lease
 from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexStatus
+from headrace.status.phases import Phase
 
 _ANSWER_SECONDS = 5.0
 # One listens on these addresses for every interface, but one cannot connect to them everywhere.
@@ -107,6 +108,8 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield the state of the run, how far it is behind, and what keeps it from being ready."""
     paused, reason = status["paused"], status["reason"]
     phase = "paused" if paused else status["phase"]
+    if status["ready"] and phase == Phase.BACKFILLING:
+        phase = "ready; a new generation is being backfilled"
     yield phase if reason in (None, phase) else f"{phase}: {reason.removeprefix(f'{phase}: ')}"
     lag = status["lag"]
     if lag["bytes"] is not None:

@@ -243,10 +243,12 @@ class OpenSearchSink(FileModel):
     number_of_replicas: Annotated[int, Field(ge=0)] = 1
     """Of new indexes; replicas are added after the backfill."""
     refresh_interval: str = "10s"
-    """How old a search result may be; refreshes are off while an index is backfilled."""
+    """How often the cluster makes new documents searchable; refreshes are off while an index is backfilled.
+    A change is usually searchable much sooner: see `eager_refresh`."""
     eager_refresh: bool = True
-    """Whether a batch of fewer than 1,000 changes is searchable at once, whatever the interval; the cluster
-    refreshes for at most half of the time. Off with an interval of `"-1"`."""
+    """Whether Headrace asks for a refresh as soon as a batch of fewer than 1,000 changes is written, whatever
+    the interval. After each refresh it pauses for as long as that took
+    (docs/guides/consistency.md#how-soon-a-search-finds-a-change). Off with the interval `"-1"`."""
     text_analysis: Literal["builtin", "icu"] = "builtin"
     """`"icu"` needs the plugin analysis-icu on every node."""
     auto_subfields: bool = True

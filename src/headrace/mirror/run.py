@@ -21,6 +21,7 @@ from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
 from headrace.mirror.source_log import RELOAD
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
+from headrace.model.units import quantity
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import LockTimeoutError
@@ -216,6 +217,8 @@ class MirrorRun:
             self.mirrored.notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
+            if once:
+                self._report.info(f"{quantity(len(arrow), 'change')} written")
             # Behind a large batch more is waiting; behind a small one a pause saves commits.
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)
@@ -240,7 +243,10 @@ class MirrorRun:
         )
         writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
         query = (writer.trigger(availableNow=True) if once else writer).start()
-        self._report.info(f"following {len(tables)} tables")
+        followed = quantity(len(tables), "table")
+        # On a slow machine nothing more is said for half a minute.
+        up_to = "catching up: Spark starts, then reads the log of" if once else "following"
+        self._report.info(f"{up_to} {followed}")
         try:
             self._watch(lambda: not query.isActive, looks=not once)
             if not query.isActive and not self._stopping.is_set():

@@ -234,7 +234,7 @@ def create_publication(publication: str, version: int) -> Step:
     named = identifier(publication)
     why = "a publication says which tables are read; its comment records what else is altered"
     if version >= SENDS_GENERATED_SINCE:
-        why += "; it sends generated columns: an UPDATE fails if a replica identity has one that is not sent"
+        why += "; it also sends stored generated columns, if a table has any"
     return Step(
         (
             f"CREATE PUBLICATION {named} WITH ({_options(version)})",

@@ -134,7 +134,7 @@ def _field(tag: str) -> Json:
     required = language.REQUIRED.get(tag, ())
     properties: Json = {tag: {"$ref": "#/$defs/key", "description": _described(tag)}}
     for word in allowed:
-        value = {**_value(tag, word), "description": _TEXTS[word]}
+        value = {**_value(tag, word), "description": _text(tag, word)}
         properties[word] = value if word in required else _or_null(value)
     found: Json = {
         "type": "object",
@@ -145,6 +145,15 @@ def _field(tag: str) -> Json:
     if tag in language.AGGREGATES:
         return {**found, **_ONE_OF_TWO}
     return {**found, **_MORE.get(tag, {})}
+
+
+def _text(tag: str, word: str) -> str:
+    """Return what `word` beside the type key `tag` means."""
+    if word in _UNREAD.get(tag, ()):
+        return "Without effect; older files may have it."
+    if word == "column" and word in language.REQUIRED.get(tag, ()):
+        return "The column that is read."
+    return _TEXTS[word]
 
 
 def _value(tag: str, word: str) -> Json:

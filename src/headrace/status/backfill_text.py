@@ -18,8 +18,8 @@ def describe_backfill(index: IndexStatus) -> str:
     if not index.ranges_total:
         return parts[0]
     if index.ranges_done >= index.ranges_total:
-        return f"{parts[0]}, {_all_ranges(index.ranges_total)} read, ids are compared"
-    parts.append(f"{index.ranges_done:,} of {quantity(index.ranges_total, 'range')}")
+        return f"{parts[0]}, {_all_ranges(index.ranges_total)} finished, ids are being compared"
+    parts.append(_ranges(index.ranges_done, index.ranges_total))
     if (index.documents_per_second or 0.0) >= _LEAST_RATE:
         parts.append(f"{index.documents_per_second:,.0f}/s")
     if index.seconds_left is not None and index.seconds_left >= _LEAST_SECONDS:
@@ -27,5 +27,12 @@ def describe_backfill(index: IndexStatus) -> str:
     return ", ".join(parts)
 
 
+def _ranges(done: int, total: int) -> str:
+    """Say how many ranges are finished: documents of one that is not are there already."""
+    if total == 1:
+        return "the only range is not finished"
+    return f"{f'{done:,}' if done else 'none'} of {total:,} ranges finished"
+
+
 def _all_ranges(count: int) -> str:
-    return "the one range is" if count == 1 else f"all {count:,} ranges are"
+    return "the only range is" if count == 1 else f"all {count:,} ranges are"

@@ -28,7 +28,7 @@ def status(*words: str) -> int:
         ("live", 0, ["live", "served"]),
         ("paused", 0, ["paused", "headrace resume"]),
         ("waiting", 1, ["live: not backfilled: users", "waits: users.schema.yml:12"]),
-        ("backfilling", 1, ["backfilling", "412 of 1,130 ranges"]),
+        ("backfilling", 1, ["backfilling", "412 of 1,130 ranges finished"]),
         ("standby", 1, ["standby: the run on host search-1"]),
         ("cluster-away", 1, ["degraded: ", "1.6 GB of log behind"]),
     ],

@@ -45,7 +45,7 @@ def test_what_is_filled_has_a_line_every_ten_seconds() -> None:
     assert said(narration, board, 9) == []
     board.index("users", documents_per_second=1240.0, seconds_left=12.0)
     assert said(narration, board, 10) == [
-        ("progress", "users: 12,000 documents, 3 of 8 ranges, 1,240/s, about 12.0 s left")
+        ("progress", "users: 12,000 documents, 3 of 8 ranges finished, 1,240/s, about 12.0 s left")
     ]
     assert said(narration, board, 19) == []
     assert said(narration, board, 20) == said(narration, board, 600) == [], "it does not get on"

@@ -95,7 +95,7 @@ def test_our_publication_sends_stored_columns_where_it_can(version: int) -> None
     plan = plan_setup([PLAIN], {}, publication="p", existing=None, slot=None, policy="auto", version=version)
     create = plan.steps[0]
     assert ("publish_generated_columns = stored" in create.sql) is (version >= 180000)
-    assert ("sends generated columns" in create.why) is (version >= 180000)
+    assert ("sends stored generated columns" in create.why) is (version >= 180000)
     plan = plan_setup([PLAIN], {}, publication="p", existing=None, slot=None, policy="auto", version=version,
                       managed=False)  # fmt: skip
     assert ("publish_generated_columns = stored" in str(plan.refused[0])) is (version >= 180000)

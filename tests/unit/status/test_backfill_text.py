@@ -16,22 +16,22 @@ BEGUN = IndexStatus("users", building="users_ab_2", ranges_total=8)
     ("index", "text"),
     [
         (IndexStatus("users"), "0 documents"),
-        (replace(BEGUN, documents=1), "1 document, 0 of 8 ranges"),
+        (replace(BEGUN, documents=1), "1 document, none of 8 ranges finished"),
         (
             replace(BEGUN, documents=12_000, ranges_done=3, documents_per_second=1240.0, seconds_left=12.0),
-            "12,000 documents, 3 of 8 ranges, 1,240/s, about 12.0 s left",
+            "12,000 documents, 3 of 8 ranges finished, 1,240/s, about 12.0 s left",
         ),
         (
             replace(BEGUN, documents=2, ranges_total=1, documents_per_second=0.2, seconds_left=0.02),
-            "2 documents, 0 of 1 range",
+            "2 documents, the only range is not finished",
         ),
         (
             replace(BEGUN, documents=9, ranges_done=8, documents_per_second=0.0, seconds_left=0.0),
-            "9 documents, all 8 ranges are read, ids are compared",
+            "9 documents, all 8 ranges are finished, ids are being compared",
         ),
         (
             replace(BEGUN, ranges_done=1, ranges_total=1),
-            "0 documents, the one range is read, ids are compared",
+            "0 documents, the only range is finished, ids are being compared",
         ),
     ],
 )
