@@ -17,6 +17,7 @@ _BLOCK = re.compile(
     r"(?P<before>[^\n]*\n?[^\n]*)\n\n```(?P<kind>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL
 )
 _NAME = re.compile(r"`(\w+\.(?:py|toml))`")
+_SCHEMA = "customers.schema.yml"
 _IN_THE_BACKGROUND = ("python servers.py", "python database.py", "python follow.py", "headrace run")
 _WITHIN = 180
 
@@ -100,8 +101,10 @@ class Tutorial:
             match block["kind"]:
                 case "python" | "toml":
                     (self._folder / _NAME.findall(block["before"])[-1]).write_text(text)
+                case "yaml" if "Save" in block["before"]:
+                    (self._folder / _SCHEMA).write_text(text)
                 case "yaml":
-                    assert is_shown(text.partition("version")[2], self._read("authors.schema.yml"))
+                    assert is_shown(text.partition("version")[2], self._read(_SCHEMA))
                 case "text":
                     self.background[-1].shows(text)
                 case "console":

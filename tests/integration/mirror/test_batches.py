@@ -104,9 +104,17 @@ def test_positions_name_versions_that_are_the_database_at_one_commit(
     text = "".join((ROOT / page).read_text() for page in pages)
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     reads = {"delta": "polars.read_delta", "iceberg": "polars.scan_iceberg"}[mirror.kind]
-    programs = [program for program in programs if reads in program]
+    waiting = [program for program in programs if "psycopg" in program]
+    programs = [program for program in programs if reads in program and program not in waiting]
     assert len(programs) == {"delta": 2, "iceberg": 1}[mirror.kind]
     for program in programs:
         names: dict[str, Any] = {}
         exec(program, names)
         assert names["orders"].rows() == [(1, Decimal("9.50"))]
+    if mirror.kind == "delta":
+        mirror.run("INSERT INTO orders VALUES (2, 1)")
+        [program] = waiting
+        program = program.replace("postgresql://me@localhost/shop", mirror.url)
+        exec(program.replace("time.sleep(1)", "follow()"), {"follow": mirror.follow})
+        orders = read_table(mirror.lake / "public" / "orders", "delta")
+        assert len(orders) == 2, "the commit that it has waited for"
