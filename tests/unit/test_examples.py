@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
+import polars as pl
 import pyarrow as pa
 import pytest
 import yaml
@@ -85,6 +87,25 @@ def test_the_parts_of_a_mirror_are_taken(part: str, tmp_path: Path) -> None:
     mirror = "" if "[mirror]" in part else '[mirror]\nlocation = "lake"\n'
     file.write_text(HEAD + mirror + part)
     assert load_deployment(file, {"MASK_SALT": "salt"}).mirror is not None
+
+
+def test_a_history_table_tells_what_a_row_was() -> None:
+    at_the_time, at_a_position = blocks("docs/guides/mirror-tables.md", "sql")
+    noon, tea, supper = (datetime(2026, 11, 24, hour, tzinfo=UTC) for hour in (12, 15, 18))
+    prices = pl.DataFrame(
+        {
+            "price": [1, 2, 3],
+            "_valid_from": [noon, tea, supper],
+            "_valid_to": [tea, supper, None],
+            "_from_lsn": [10, 20, 30],
+            "_to_lsn": [20, 30, None],
+        }
+    )
+    lake = pl.SQLContext(prices=prices)
+    assert lake.execute(at_the_time, eager=True)["price"].to_list() == [1]
+    for position, price in {10: 1, 29: 2, 99: 3}.items():
+        query = re.sub(r"\bP\b", str(position), at_a_position)
+        assert lake.execute(query, eager=True)["price"].to_list() == [price]
 
 
 def test_the_settings_and_mappings_of_the_page_are_json_of_their_kind() -> None:
