@@ -74,7 +74,8 @@ def _print(report: CheckReport, *, offline: bool) -> None:
     _print_coverage(report.coverage)
     if report.steps:
         terminal.answer(
-            "the first run executes this; `headrace setup` does it before, shows locks, costs and undo, and asks:"
+            "the first run executes this; `headrace setup` does it before, shows locks, costs and undo, "
+            "and asks:"
         )
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.sql(f"{statement};", "  ")

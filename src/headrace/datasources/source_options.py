@@ -34,8 +34,9 @@ class CdcOptions(DatabaseOptions):
     )
     envelope: Envelope | None = Field(
         None,
-        description="`rows`: one table, its columns typed (if absent, where one table is named); `changes`: "
-        "many tables, their values as text (if absent, otherwise); `elements`: rows as nodes of a graph",
+        description="`rows`: one table, its columns typed; `changes`: many tables, their values as text; "
+        "`elements`: rows as nodes of a graph. Without the option it is `rows` if `tables` names one table, "
+        "else `changes`",
     )
     table_keys: dict[TableName | None, tuple[str, ...]] = Field(
         {},
@@ -76,9 +77,9 @@ class CdcOptions(DatabaseOptions):
     on_schema_change: Literal["fail", "rescue", "ignore"] = Field(
         "fail",
         description="`rows`: what happens where a table is altered while it is followed. `fail` ends the "
-        "query before a row is wrong. With `rescue` values of new columns, and those that are none of their "
-        "column's type any more, stand as JSON in `_rescued_data`. With `ignore` new columns are left out. "
-        "With both, columns that are dropped become NULL",
+        "query before the first row that does not fit. With `rescue`, values of new columns, and those that do "
+        "not fit their column's type any more, stand as JSON in `_rescued_data`. With `ignore`, new columns "
+        "are left out. With both, columns that are dropped become NULL",
     )
     on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = Field(
         "fail",
@@ -94,7 +95,9 @@ class CdcOptions(DatabaseOptions):
         "The file `planned_end` has the offset at the end of the batch that was planned last",
     )
     pre_images: bool = Field(
-        default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
+        default=False,
+        description="`rows` alone, so not for `for_each_table`: a row with the values before each update, as "
+        "`update_preimage`",
     )
     metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
     unchanged_toast: Literal["reread", "old", "mark"] = Field(

@@ -108,6 +108,16 @@ def test_changes_as_parquet_give_the_table_after_every_run(shop: Shop) -> None:
         assert found == shop.orders()
 
 
+def test_changes_of_several_tables_give_each_table_after_every_run(shop: Shop) -> None:
+    write, read = recipe("Changes of several tables")
+    for statements in (FIRST, (*LATER, *EMPTIED)):
+        shop.write(*statements)
+        shop.run(write)
+        shop.run(read)
+        found = shop.names["orders_now"].select("id", "customer", "total").orderBy("id").collect()
+        assert found == shop.orders()
+
+
 def test_revenue_follows_the_stream_and_the_customers(shop: Shop, client: SparkSession) -> None:
     def revenue() -> dict[str, str]:
         return {row[0]: str(row[1]) for row in client.table("revenue").collect()}
