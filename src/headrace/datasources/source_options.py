@@ -77,9 +77,9 @@ class CdcOptions(DatabaseOptions):
     on_schema_change: Literal["fail", "rescue", "ignore"] = Field(
         "fail",
         description="`rows`: what happens where a table is altered while it is followed. `fail` ends the "
-        "query before the first row that does not fit. With `rescue`, values of new columns, and those that do "
-        "not fit their column's type any more, stand as JSON in `_rescued_data`. With `ignore`, new columns "
-        "are left out. With both, columns that are dropped become NULL",
+        "query before the first row that does not fit. With `rescue`, values of new columns, and those that "
+        "do not fit their column's type any more, stand as JSON in `_rescued_data`. With `ignore`, new "
+        "columns are left out. With both, columns that are dropped become NULL",
     )
     on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = Field(
         "fail",
