@@ -49,7 +49,7 @@ not wrap around. Python has no dates outside the years 1 to 9999: `collect` and 
 later values fail there; filter or cast first.
 
 **BC.** The calendar is the proleptic Gregorian one in PostgreSQL, Arrow and Spark. 44 BC is Spark's year
-`-0043`; JSON keeps PostgreSQL's ` BC` behind the date.
+`-0043`; JSON keeps PostgreSQL's ` BC` after the date.
 
 ## JSON
 

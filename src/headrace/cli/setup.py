@@ -61,4 +61,4 @@ def _show(planned: PlannedTeardown, *, as_json: bool) -> None:
     elif not planned.plan.steps:
         terminal.say("nothing to undo in the database")
     if planned.aliases:
-        terminal.say(f"and the search indexes behind {', '.join(planned.aliases)} are deleted")
+        terminal.say(f"and the search indexes of {', '.join(planned.aliases)} are deleted")

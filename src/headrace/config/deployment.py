@@ -415,7 +415,7 @@ class Deployment(FileModel):
     on_quarantine: OnQuarantine = "keep"
     """The older version of a quarantined document in the index: `keep`, or `delete` it."""
     large_change: Annotated[int, Field(ge=1)] = 50_000
-    """Documents of one index that a change may touch before they are written beside the changes behind it;
+    """Documents of one index that a change may touch before they are written beside the changes after it;
     see docs/guides/delivery.md#a-change-that-touches-very-many-documents."""
     prefix: Prefix = ""
     """Stands before every name that Headrace makes in a cluster, separator included."""

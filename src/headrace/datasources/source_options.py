@@ -29,7 +29,7 @@ class CdcOptions(DatabaseOptions):
     create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
     temporary_slot: bool = Field(
         default=False,
-        description="a slot that ends with the query and keeps no log behind it, for a look at a table; its "
+        description="a slot that ends with the query and keeps no log afterwards, for a look at a table; its "
         "checkpoint cannot be gone on from, and a connection that is lost ends the query",
     )
     envelope: Envelope | None = Field(

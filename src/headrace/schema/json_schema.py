@@ -43,7 +43,7 @@ _TEXTS: dict[str, str] = {
     "foreign_key": "The related table's column that points at this row; a list for a key of several.",
     "references": "This row's column that foreign_key equals; left out, its key.",
     "scalar": "The value of the only field stands in place of an object.",
-    "distinct": "Without effect: behind a junction each related row counts once.",
+    "distinct": "Without effect: with a junction table each related row counts once.",
     "through": "The junction table and its two keys.",
     "order_by": "The order of the list; the key decides between equals.",
     "limit": "At most so many, from the first on.",

@@ -126,7 +126,7 @@ def _counters(view: View) -> Iterator[Metric]:
     for name, (text, count) in totals.items():
         # They go on where the run before has ended: a 0 until they are read would look like an increase.
         yield _counter(name, text, (), [((), count if view.counts_known else None)])
-    gaps = "Gaps in the log behind which everything is built again."
+    gaps = "Gaps in the log, after which everything is built again."
     yield _counter("headrace_gaps", gaps, (), [((), view.gaps)])
     yield _counter(
         "headrace_rebuilds",
