@@ -110,7 +110,7 @@ POLICIES: dict[Kind, Policy] = {
 }
 
 BACKFILL_AGAIN = (
-    "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is backfilled "
+    "Run `headrace teardown`, then `headrace run`: searches use the present indexes until all are backfilled "
     "again."
 )
 """The remedy where a deployment cannot continue from its slot."""

@@ -145,8 +145,8 @@ def slot_lost(board: StatusBoard) -> None:
         HeadraceError(
             Kind.SLOT_LOST,
             "the replication slot 'shop_search' is lost: its log is removed (max_slot_wal_keep_size)",
-            "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is "
-            "backfilled anew.",
+            "Run `headrace teardown`, then `headrace run`: searches use the present indexes until all are "
+            "backfilled again.",
         )
     )
 

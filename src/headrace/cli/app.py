@@ -223,7 +223,7 @@ def teardown(
 ) -> bool:
     """Drop the slot and the publication and restore replica identities, after a question.
 
-    The state in the cluster is deleted too; readers keep what is served.
+    The state in the cluster is deleted too; searches still use the indexes, which get no more changes.
 
     With --format json it prints `sql`, `warnings`, `aliases` (whose indexes are deleted), `done` (false:
     nothing was changed).
@@ -420,7 +420,8 @@ def verify(
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
 
-    A generation is served, building, kept, frozen, failed, refused, gone or orphaned.
+    A generation is served, building, kept, frozen, failed, gone or orphaned; `headrace status` shows how far
+    one that is building is.
 
     With --format json it prints a list of generations: `index`, `generation`, `state`, `documents`, `bytes`,
     `created`, `hash`, `reason`, `ordered`.
@@ -434,7 +435,7 @@ def indexes(context: CommandContext) -> None:
     show_indexes(context)
 
 
-@command("Rebuild an index beside the one that is served.", Group.CHANGE, "config", "slot")
+@command("Rebuild an index while searches use the present one.", Group.CHANGE, "config", "slot")
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
 

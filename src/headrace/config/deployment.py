@@ -142,9 +142,9 @@ class SourceConfig(FileModel):
     """Whether a slot that is made is kept on standbys too, so that it survives a failover (PostgreSQL 17 and
     later); see docs/guides/failover.md."""
     on_gap: OnGap = "reseed"
-    """What a gap in the log does (a lost slot, a promotion, a restored database): `reseed` everything beside
-    what is served, or `stop` the run. Another server or database, and an older timeline, always stop it; see
-    docs/guides/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
+    """What a run does at a gap in the log (a lost slot, a promotion, a restored database). `reseed`: it
+    rebuilds everything, while searches use the present indexes. `stop`: it ends. Another server or database,
+    and an older timeline, always end it; see docs/guides/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
     wal_budget: Annotated[ByteSize, Field(gt=0)] | None = None
     """How much log the slot may retain on the primary's disk, as in `"50 GB"`. From half of it on there is a
     warning, in `/status` and in the log."""

@@ -75,7 +75,7 @@ class RunBoard:
             return
         self._has_gap = True
         self.board.record_gap(
-            f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
+            f"{action.why}; on_gap = reseed: searches use the present indexes until all are backfilled again"
         )
 
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:

@@ -219,7 +219,7 @@ def _report_gap(gap: GapError, report: CheckReport) -> None:
     if report.on_gap != "reseed":
         report.add([gap])
         return
-    remedy = "The next `headrace run` rebuilds everything; readers keep what is served until then."
+    remedy = "The next `headrace run` rebuilds everything; searches use the present indexes until then."
     known = HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)
     report.problems.append(Problem("warning", known))
 

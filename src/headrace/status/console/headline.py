@@ -65,7 +65,13 @@ def _state(view: View) -> _State:
     if view.phase is Phase.LIVE:
         return _live(view)
     if view.phase is Phase.BACKFILLING:
-        return "backfilling", "busy", _filling(view), "nothing: what is served already stays live", ""
+        return (
+            "backfilling",
+            "busy",
+            _filling(view),
+            "nothing: indexes that searches use get every change meanwhile",
+            "",
+        )
     if view.phase is Phase.STANDBY:
         return "standby", "good", view.unready or "standby", "nothing: it takes over when that run ends", ""
     why = "files, database and cluster are checked, then Spark starts"
