@@ -111,6 +111,8 @@ def test_behind_another_deployment_that_writes_its_indexes_it_does_not_wait(depl
         other = DrivenRun(first.config, f"{first.name}_b", first.config.parent.parent)
         other.arguments = ("--standby",)
         try:
+            checked = other.run_command("check")
+            assert f"the index {first.prefix}" in checked.stdout + checked.stderr
             other.start()
             assert other.wait_end(_READY_WITHIN) == 1
             assert "HEADRACE_SLOT_IN_USE" in other.last_output()

@@ -390,6 +390,23 @@ def find_running(client: Client, key: StateKey, *, patience: float = LOST_SECOND
     return found.holder
 
 
+def find_others(client: Client, key: StateKey, indexes: Iterable[str]) -> list[HeadraceError]:
+    """Return an error for each index that the run of another slot writes.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+    """
+    about = {f"{index}{_INDEX_LEASE}": f"the index {key.prefix}{index}" for index in indexes}
+    holders = {
+        lease["_id"]: _holder(lease["_source"]) for lease in entries_by_id(client, key.meta_index, [*about])
+    }
+    return [
+        _in_use(about[identity], holder)
+        for identity, holder in holders.items()
+        if holder.slot != key.slot and not holder.gone
+    ]
+
+
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 
 
@@ -412,5 +429,5 @@ def _in_use(what: str, holder: LeaseHolder) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_IN_USE,
         f"another Headrace works with {what} ({holder}, slot {holder.slot!r})",
-        "Stop it first, or give this deployment a slot and a prefix of its own.",
+        "Stop it first, or give this deployment a `slot` and a `prefix` of its own.",
     )

@@ -30,6 +30,7 @@ from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
 from headrace.state import StateStore
+from headrace.state.lease import find_others
 
 Level = Literal["error", "setup", "warning"]
 """`setup`: nothing is wrong, but `headrace setup` must be run before a run can start."""
@@ -248,6 +249,7 @@ def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints,
 def _check_cluster(project: Project, target: SinkTarget, client: Client, report: CheckReport) -> None:
     """Check the indexes in a cluster: each is created empty under a temporary name, and deleted."""
     client.wait_until_ready(_SINK_SECONDS)
+    report.add(find_others(client, target.lease_key, project.specs))
     report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
     if (pipeline := target.cluster.pipeline) is not None:
         report.add(_try(lambda: check_pipeline(client, pipeline)))

@@ -25,6 +25,7 @@ from headrace.state.lease import (
     LOST_SECONDS,
     Lease,
     LeaseHolder,
+    find_others,
     find_running,
     read_slot_lease,
     slot_lease,
@@ -57,6 +58,18 @@ def test_a_second_process_is_refused_and_told_who_the_first_is(client: Client, p
     with lease(client, prefix, "s2"):
         pass
     assert read_slot_lease(client, StateKey("s2", prefix)).holder is None
+
+
+def test_an_index_that_another_deployment_writes_is_found_before_anything_is_made(
+    client: Client, prefix: str
+) -> None:
+    assert find_others(client, StateKey("s2", prefix), ["users"]) == []
+    with lease(client, prefix):
+        [error] = find_others(client, StateKey("s2", prefix), ["users", "orders"])
+        assert f"the index {prefix}users" in error.cause
+        assert "`prefix`" in error.remedy
+        assert find_others(client, StateKey("s1", prefix), ["users"]) == [], "its own run"
+    assert find_others(client, StateKey("s2", prefix), ["users"]) == []
 
 
 def test_a_run_is_found_while_it_lives_wherever_it_is(client: Client, prefix: str) -> None:
