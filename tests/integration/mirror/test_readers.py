@@ -45,8 +45,8 @@ def _by_datafusion(path: Path) -> pa.Table:
 
 
 def _by_duckdb(path: Path) -> pa.Table:
-    lake = DeltaTable(str(path)).to_pyarrow_dataset()
-    return duckdb.from_arrow(lake).to_arrow_table()
+    files = DeltaTable(str(path)).file_uris()
+    return duckdb.sql("SELECT * FROM read_parquet($files)", params={"files": files}).to_arrow_table()
 
 
 def _iceberg_by_duckdb(path: Path) -> pa.Table:
@@ -83,7 +83,7 @@ def test_each_reader_finds_what_the_database_has(kind: Format, database: str, tm
         assert rows_of(read(path)) == [_plain(tuple(row)) for row in rows], reader
 
 
-def test_a_reader_that_skips_files_by_their_times_skips_none_that_it_needs(
+def test_a_filter_on_times_or_texts_finds_what_it_should(
     database: str, tmp_path: Path
 ) -> None:
     with prepared_database(database, *_SETUP) as url:
@@ -96,6 +96,13 @@ def test_a_reader_that_skips_files_by_their_times_skips_none_that_it_needs(
     behind = f"at >= timestamptz '{_BEHIND.isoformat()}'"
     found = QueryBuilder().register("lake", DeltaTable(path)).execute(f"SELECT id FROM lake WHERE {behind}")
     assert pa.table(found.read_all())["id"].to_pylist() == [1000]
+    # After the first merge deltalake writes texts as string views, which not every reader compares.
+    is_ten = "SELECT id FROM {} WHERE name = 'n10!'"
+    assert pl.scan_delta(path).filter(pl.col("name") == "n10!").collect()["id"].to_list() == [10]
+    found = QueryBuilder().register("lake", DeltaTable(path)).execute(is_ten.format("lake"))
+    assert pa.table(found.read_all())["id"].to_pylist() == [10]
+    files = {"files": DeltaTable(path).file_uris()}
+    assert duckdb.sql(is_ten.format("read_parquet($files)"), params=files).fetchall() == [(10,)]
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
