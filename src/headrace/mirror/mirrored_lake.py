@@ -244,8 +244,11 @@ class MirroredLake:
         stream, confirmed = self._log.find_start(known)
         check_named_columns(tables, known.tables)
         published = self._log.read_published([*tables])
-        notes = dict(known.tables)
+        notes, waited = dict(known.tables), dict(self._waiting.tables)
         missing = self._writer.bring_up(tables, notes, find_unsent(stream, published, tables), confirmed)
+        # Who was tried and failed has a new entry, whose pause may be over before the others are ready.
+        failed = {name for name, entry in self._waiting.tables.items() if entry is not waited.get(name)}
+        tables = {name: table for name, table in tables.items() if name not in failed}
         stream = dict(stream) | published.to_json()
         self._follow(tables, missing, notes, stream)
         self._load_missing(missing, len(tables), stream, confirmed)
@@ -261,7 +264,7 @@ class MirroredLake:
         stream: Mapping[str, Any],
     ) -> None:
         """Follow the tables that can take changes; note that the others must be read again first."""
-        followed = [name for name in tables if name not in missing and not self._waiting.is_held(name)]
+        followed = [name for name in tables if name not in missing]
         # The mark is written with the first load: a start after a kill finds it, whatever was loaded.
         again = {
             name: replace(position, waits_for=position.waits_for or "it must be read again")

@@ -34,28 +34,31 @@ class LakeUpkeep:
     def tend(self, tables: Iterable[TableName]) -> None:
         """Join the small files of tables that were written, and remove old files where that is due."""
         for name in tables:
-            table = self._lake.open(name)
-            if table is not None and self._join(name, table):
-                table = self._lake.open(name)  # else the new files were of no version that is known
-            if table is not None:
-                self._remove_if_due(name, table)
+            try:
+                self._tend(name)
+            except HeadraceError as error:
+                # What another program did to a table, the next batch of that table meets, and it alone.
+                if error.kind not in {Kind.CONTINUITY, Kind.SINK_BUSY}:
+                    raise
+                self._report.warning(f"the files of {name} stay as they are: {error.cause}")
         # Every batch writes it anew, so that its old files are the most.
         positions = self._lake.open(POSITIONS)
         if positions is not None:
             self._remove_if_due(positions.name, positions)
+
+    def _tend(self, name: TableName) -> None:
+        table = self._lake.open(name)
+        if table is not None and self._join(name, table):
+            table = self._lake.open(name)  # else the new files were of no version that is known
+        if table is not None:
+            self._remove_if_due(name, table)
 
     def _join(self, name: TableName, table: LakeTable) -> bool:
         """Join the small files of a table where there are many; return whether there is a new version."""
         size = self._config.file_size
         if table.count_files(size // 2) < SMALL_FILES:
             return False
-        try:
-            before, after = table.join_files(size)
-        except HeadraceError as error:
-            if error.kind not in {Kind.CONTINUITY, Kind.SINK_BUSY}:
-                raise
-            self._report.warning(f"the files of {name} stay as they are: {error.cause}")
-            return False
+        before, after = table.join_files(size)
         self._report.info(f"joined files of {name}: {before} became {after}")
         return True
 

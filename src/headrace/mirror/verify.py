@@ -214,8 +214,12 @@ class LakeComparer:
         name = found.table
         for _, loaded in self._loader.load([name]):
             self._notes.positions = self._notes.table.read()
-            assert self._notes.positions.stream is not None
-            self._notes.note(self._notes.positions.stream, {name: loaded[0]}, {name: loaded}, only={name})
+            stream = self._notes.positions.stream
+            assert stream is not None
+            self._loader.waiting.remove(name)
+            # The others stay as they were noted: one may be behind the stream, for which the slot has kept
+            # the log, or which a killed mirror wrote ahead of its note.
+            self._notes.note(stream, {name: loaded[0]}, {name: loaded}, only={name}, read_from=0)
             found.read_again = True
         if not found.read_again:
             found.waits_for = self._loader.waiting.reason(name)

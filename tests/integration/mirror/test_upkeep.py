@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import DataScan
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.lake import POSITIONS, Lake
 from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep
 from headrace.model.names import TableName
 from headrace.reporter import SilentReporter
+from support.followed_mirror import Told
 from support.lake import FORMATS, lake_at
 
 TABLE = TableName("public", "t")
@@ -77,6 +82,28 @@ def test_joined_files_stay_that_a_clock_ahead_takes_for_old_ones(
     assert table is not None
     assert table.count_files(1 << 30) == 1
     assert sorted(row["k"] for batch in table.rows() for row in batch.to_pylist()) == [*range(SMALL_FILES)]
+
+
+def test_what_another_program_did_to_a_table_keeps_no_other_from_being_tended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has deleted rows by delete files, or commits while old versions are ended."""
+    lake = lake_at(tmp_path, "iceberg")
+    for number in range(2):
+        append(lake, number)
+    now, told = time.time, Told()
+    tend = LakeUpkeep(lake, config(tmp_path, retention="1h"), told).tend
+
+    def lose(*_: object) -> None:
+        raise CommitFailedException("too late")
+
+    monkeypatch.setattr("time.time", lambda: now() + 7200)
+    monkeypatch.setattr(FolderCatalog, "commit_table", lose)
+    tend([TABLE])
+    monkeypatch.setattr(DataScan, "plan_files", lambda _: [SimpleNamespace(delete_files={"a.parquet"})])
+    tend([TABLE])
+    assert [text for text in told.texts if "another program has written the lake's table t meanwhile" in text]
+    assert [text for text in told.texts if "another program has deleted rows" in text]
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -163,6 +164,39 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_read_again_unless_it_ha
     mirror.prepare()
     assert mirror.waiting_error() is None
     assert compare(mirror)[name].is_right
+
+
+def test_a_repair_says_of_other_tables_nothing_that_they_lack(mirror: MirroredLake) -> None:
+    """One is behind the stream that goes on from where it was, and a start has written nothing of it yet."""
+    versions = TableName("public", "versions")
+    noted = mirror.notes.positions.tables[versions]
+    behind = replace(noted, complete=noted.complete - 8)
+    mirror.notes.positions = replace(
+        mirror.notes.positions, tables={**mirror.notes.positions.tables, versions: behind}
+    )
+    mirror.notes.table.write(mirror.notes.positions)
+    lake = mirror.lake.open(WIDE)
+    assert lake is not None
+    stranger.delete(lake, "id = 20")
+    [repaired] = again(mirror).comparer().compare([WIDE], repair=True)
+    assert repaired.is_right
+    assert mirror.notes.table.read().tables[versions] == behind
+
+
+def test_a_repaired_table_waits_no_more(mirror: MirroredLake) -> None:
+    """Also where the mirror's own process repairs it."""
+    table = TableName("public", "versions")
+    lake = mirror.lake.open(table)
+    assert lake is not None
+    stranger.delete(lake, "id = 20")
+    mirror.prepare()
+    assert mirror.waiting_error() is not None
+    [repaired] = mirror.comparer().compare([table], repair=True)
+    assert repaired.is_right
+    assert mirror.waiting_error() is None
+    noted, lake = mirror.notes.table.read().tables[table], mirror.lake.open(table)
+    assert lake is not None
+    assert (noted.waits_for, noted.version) == (None, lake.version)
 
 
 def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirroredLake, database: str) -> None:

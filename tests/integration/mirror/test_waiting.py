@@ -13,7 +13,7 @@ import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror import verify
+from headrace.mirror import verify, waiting
 from headrace.mirror.formats import open_lake
 from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import MirroredLake
@@ -495,6 +495,23 @@ def test_once_writes_the_others_and_ends_with_what_waits(url: str, tmp_path: Pat
 def mirror_again(mirror: MirroredLake) -> MirroredLake:
     """The next process."""
     return MirroredLake(mirror.url, mirror.config, SilentReporter(), threading.Event())
+
+
+def test_a_table_that_cannot_go_on_is_not_followed_when_its_pause_ends_before_the_others_are_ready(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another table may be written anew meanwhile, which takes longer than the pause."""
+    monkeypatch.setattr(waiting, "_FIRST_SECONDS", 0.0)
+    config = config_of(tmp_path, MirroredTables(tables=("public.b",), mode="history"), OTHERS)
+    mirror, *_ = prepared(url, config)
+    lake = mirror.lake.open(B)
+    assert lake is not None
+    stranger.delete(lake, "id = 1")
+    mirror, tables, _ = prepared(url, config)
+    assert tables == [A]
+    assert "another program has written the lake's table b" in str(mirror.waiting_error())
+    assert positions_of(config)[B].waits_for is not None
+    assert mirror.prepare() == [A]
 
 
 def test_tables_that_differ_in_case_alone_do_not_overwrite_each_other(url: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import Table, Transaction
@@ -255,8 +256,15 @@ class IcebergTable:
         return len(removed), len(joined)
 
     def remove_files(self, retention_seconds: float) -> int:
-        """Remove files that no version of the last `retention_seconds` has; return how many."""
-        return remove_files(self.table, retention_seconds)
+        """Remove files that no version of the last `retention_seconds` has; return how many.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        try:
+            return remove_files(self.table, retention_seconds)
+        except CommitFailedException as error:
+            raise other_writer(self.name, error) from error
 
 
 def _data_location(table: Table) -> str:
