@@ -223,9 +223,9 @@ def create_slot(
     try:
         _await_visible(url, slot, time_limit)
     except BaseException:
-        slot.close()
-        with connect(url, application_name=f"headrace/{name}") as connection:
-            drop_slot(connection, name)
+        # Over its own connection: the server may have no other one left.
+        with slot:
+            replication.execute(f"DROP_REPLICATION_SLOT {identifier(name)}", slot=name)
         raise
     return slot
 

@@ -444,3 +444,13 @@ def test_what_a_slot_does_not_send_is_visible_once_it_is_made(
             seen = session.query("SELECT id FROM public.t ORDER BY id")
             assert seen == execute(connection, "SELECT id FROM t ORDER BY id")
             assert (rows[-1],) in seen
+
+
+def test_a_slot_that_cannot_be_looked_at_does_not_stay(url: str, connection: Connection) -> None:
+    """The server has room for the connection that makes it, and for no other one."""
+    execute(connection, "CREATE ROLE limited LOGIN REPLICATION PASSWORD 'x' CONNECTION LIMIT 0")
+    with pytest.raises(HeadraceError) as caught:
+        create_slot(as_user(url, "limited", "x"), "s_limited")
+    assert caught.value.kind is Kind.CONNECTION
+    assert read_slot(connection, "s_limited") is None
+    execute(connection, "DROP ROLE limited")
