@@ -346,7 +346,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             truncated = planner.stream.truncated_partitions
         descriptions = self._describe(batches, truncated)
         if left_out := self._tables.left_out(start, end):
-            batches = exclude_tables(batches, left_out, {} if descriptions is None else descriptions.roots)
+            batches = exclude_tables(batches, left_out, truncated)
         parts = split_rows(batches, self._options.rows_per_partition)
         partitions = [ChangePartition(part, descriptions) for part in parts]
         if batches:

@@ -297,6 +297,19 @@ def test_a_table_is_read_again_where_that_is_asked_for(
     started.step()
 
 
+def test_a_partition_that_was_truncated_before_its_table_is_read_again_ends_nothing(
+    query: Callable[..., Query],
+) -> None:
+    """A row of `envelope=rows` cannot say which rows are gone, and here none has to."""
+    started = begin(query, "measure", envelope="rows")
+    started.stop()
+    started.sql("TRUNCATE early", "ALTER TABLE measure ATTACH PARTITION alone FOR VALUES FROM (20) TO (30)")
+    started.restart(onUnloggedChange="snapshot")
+    started.until(lambda: copied(started) == rows_of(started, "measure"))
+    write(started, "measure", 6)
+    started.until(lambda: copied(started) == rows_of(started, "measure"))
+
+
 @pytest.mark.parametrize("statements", REUSED, ids="; ".join)
 @pytest.mark.parametrize("envelope", ["rows", "changes"])
 @pytest.mark.parametrize("runs", [True, pytest.param(False, marks=pytest.mark.long)])
