@@ -70,7 +70,7 @@ class CatalogWatch:
 
     def restore(self, stored: Mapping[str, Any]) -> None:
         """Compare with the catalog as an offset has it, unless this has looked already."""
-        if self._baseline is None and stored.get(_KEY):
+        if self._now is None and stored.get(_KEY):
             self._text = str(stored[_KEY])
             self._baseline = Fingerprint.from_text(self._text)
 

@@ -125,7 +125,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._exported: ExportedSlot | None = None
         self._rows: InitialRows | None = None
         self._is_read_in_vain = False
-        self._resumed = False
+        self._compared = self._resumed = False
         self._moved: Offset | None = None
         self._used = False
 
@@ -180,7 +180,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         stored, origin = Offset.from_json(start), LogOrigin.from_json(start)
         new = added_tables(start, self._tables.named, self._options)
-        begin = self._resume(start, stored.lsn)
+        begin = self._resume(start, start)
         progress = snapshot_progress(SnapshotProgress.from_json(start), start, new, self._options)
         if new:
             self._tables.publish(new)
@@ -238,18 +238,27 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._forget_rows()
         self._close_slot()
         # Checked anew: the slot is dropped and made again, or stands elsewhere.
-        self._resumed, self._moved = False, None
+        self._compared = self._resumed = False
+        self._moved = None
         try:
             return work()
         finally:
             self._is_read_in_vain = False
 
-    def _resume(self, start: Mapping[str, Any], known: Lsn) -> Offset:
-        """Return the offset to read on from; checked once in each process, for a log known up to `known`."""
+    def _resume(self, start: Mapping[str, Any], stored: Mapping[str, Any]) -> Offset:
+        """Return the offset to read on from; checked once in each process.
+
+        Args:
+            start: what was read.
+            stored: the last offset in the checkpoint: tables and log are compared with what it knows of them.
+        """
         begin = Offset.from_json(start)
-        if not self._resumed:
+        # Also where this process has prepared the slot itself: the first batch may be another process's.
+        if not self._compared and stored != self._initial:
             exit_on_sigterm()
-            self._tables.check_published(start)
+            self._tables.check_published(stored)
+        self._compared = True
+        if not self._resumed:
             allows_loss = not self._options.fail_on_data_loss or self._options.temporary_slot
             if allows_loss or SnapshotProgress.from_json(start) is not None:  # else the stream checks it
                 origin = LogOrigin.from_json(start)
@@ -258,7 +267,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._options,
                     begin,
                     origin,
-                    known=known,
+                    known=Offset.from_json(stored).lsn,
                     make=make,
                     is_read_in_vain=self._is_read_in_vain,
                 )
@@ -330,7 +339,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._parts(first or SnapshotProgress(), last)
         # Spark asks for the initial offset again where it repeats the first batch.
         behind, start = Offset.from_json(end), batch_start(start, end)
-        begin = self._resume(start, behind.lsn)
+        begin = self._resume(start, end)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
             # Its changes are lost: the batch is empty, and Spark goes on behind it.

@@ -17,7 +17,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.slot import drop_slot
-from integration.datasources.driven import ITEM, Query
+from integration.datasources.driven import ITEM, Query, as_stored
 
 _START = {"startingOffsets": "earliest"}
 _IDENTITY = (
@@ -469,6 +469,34 @@ def test_a_publication_that_was_altered_while_nothing_ran_is_told_of(
     one.restart(failOnDataLoss="false")
     one.sql("INSERT INTO item VALUES (3, 'c')")
     assert kinds(one.take(1)) == [("insert", 3)]
+
+
+def repeat_first_batch(one: Query) -> None:
+    """The first batch and the next, as after a process that was killed in the first."""
+    one.batch(as_stored(one.reader.initialOffset()), one.offsets[1])
+    one.step()
+
+
+@pytest.mark.parametrize(
+    ("altering", "said"),
+    [
+        (_LEFT, r"has lost the table public\.item for a while"),
+        (("ALTER TABLE item ALTER name TYPE varchar(9) USING upper(name)",), "rows changed"),
+    ],
+)
+def test_what_was_altered_before_the_first_batch_is_repeated_is_told_of(
+    query: Callable[..., Query], altering: Sequence[str], said: str
+) -> None:
+    """A new process is asked for the first offset again, which knows only how everything is now."""
+    one = query(**_START, envelope="changes")
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.stop()
+    one.sql(*(sql.format(p=one.slot) for sql in altering))
+    one.restart()
+    with pytest.raises(HeadraceError, match=said):
+        repeat_first_batch(one)
 
 
 def test_a_publication_that_is_altered_while_it_is_read_is_told_of(
