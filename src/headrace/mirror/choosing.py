@@ -91,7 +91,12 @@ class TableChooser:
         Raises:
             HeadraceError: what is wrong with tables that the file names and the lake does not have.
         """
-        new = {name: problem for name, problem in problems.items() if name not in known}
+        # One that was dropped, and is being made again, is not noted, but the lake has it.
+        new = {
+            name: problem
+            for name, problem in problems.items()
+            if name not in known and self._ends.lake.open(name) is None
+        }
         refused = [problem for name, problem in new.items() if self._selection.names(name)]
         if refused:
             raise ErrorGroup(refused)

@@ -11,6 +11,7 @@ from headrace.capture.rows import METADATA
 from headrace.mirror.columns import PREFIX, fitted
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import grouped
+from headrace.mirror.keys import equal_keys
 from headrace.mirror.lake import known_position, opened
 from headrace.mirror.load_units import read_rows
 from headrace.mirror.modes import LoadMoment, with_fields
@@ -59,13 +60,13 @@ class PartReader:
 
     def _read(self, session: RowSession, table: MirroredTable, bounds: Bounds, moment: LoadMoment) -> None:
         key = list(table.key)
-        gone = self._keys_within(table, bounds)
+        gone = equal_keys(self._keys_within(table, bounds))
         # The server leaves the other partitions out.
         within = [condition(bounds, table.columns_by_number)]
         read = read_rows(session, table, [CtidRange(0, None)], within)
         found = (batch.cast(table.schema) for batch in read)
         for rows in grouped(found, table.schema, _BYTES_AT_ONCE):
-            gone = gone.join(rows.select(key), key, join_type="left anti")
+            gone = gone.join(equal_keys(rows.select(key)), key, join_type="left anti")
             self._write(table, _as_changes(rows, "insert", moment))
         for keys in filter(len, gone.to_batches(max_chunksize=_ROWS_AT_ONCE)):
             rows = pa.Table.from_batches([fitted(keys, table.schema)])

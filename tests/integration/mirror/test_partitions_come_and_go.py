@@ -225,3 +225,25 @@ def rows_read(url: str) -> int:
             "WHERE relname ~ '^[pq][0-9]'",
         )
     return int(number or 0)
+
+
+def test_a_key_that_became_another_zero_stays_where_its_part_is_read_again(url: str, tmp_path: Path) -> None:
+    """The lake has -0 when the part is read, which has 0 by then: one key to the database."""
+    run(
+        url,
+        "DROP TABLE parted",
+        "CREATE TABLE parted (id float8, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+        f"CREATE TABLE d1 PARTITION OF parted {_D1}",
+        "INSERT INTO parted VALUES ('-0', '2026-01-01')",
+    )
+    mirror = mirror_of(url, tmp_path)
+    mirror.prepare()
+    run(
+        url,
+        "UPDATE parted SET id = 0",
+        "ALTER TABLE parted DETACH PARTITION d1",
+        f"ALTER TABLE parted ATTACH PARTITION d1 {_D1}",
+    )
+    assert [text for text in mirror.follow() if "reading a part" in text]
+    assert pl.read_delta(str(tmp_path / "public" / "parted"))["id"].to_list() == [0.0]
+    assert mirror.wrong() == []

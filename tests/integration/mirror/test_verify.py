@@ -169,8 +169,7 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_read_again_unless_it_ha
 def test_a_repair_says_of_other_tables_nothing_that_they_lack(mirror: MirroredLake) -> None:
     """One is behind the stream that goes on from where it was, and a start has written nothing of it yet."""
     versions = TableName("public", "versions")
-    noted = mirror.notes.positions.tables[versions]
-    behind = replace(noted, complete=noted.complete - 8)
+    behind = replace(mirror.notes.positions.tables[versions], complete=8)
     mirror.notes.positions = replace(
         mirror.notes.positions, tables={**mirror.notes.positions.tables, versions: behind}
     )

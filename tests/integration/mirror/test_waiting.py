@@ -106,6 +106,24 @@ def test_a_named_table_that_cannot_be_followed_is_refused(url: str, tmp_path: Pa
     assert not (tmp_path / "public").exists()
 
 
+def test_a_named_table_that_is_made_again_without_its_key_waits_for_it(url: str, tmp_path: Path) -> None:
+    """As a restored dump does it: keys come behind the rows."""
+    mirror, *_ = prepared(url, config_of(tmp_path, MirroredTables(tables=("public.a", "public.b"))))
+    run(url, "DROP TABLE b")
+    mirror.set_up()
+    assert mirror.prepare() == [A]
+    run(url, "CREATE TABLE b AS SELECT 5 AS id, 2.5::numeric(10, 2) AS price, '{3}'::int[] AS sizes")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert mirror.prepare() == [A]
+    assert "the table b has no key" in str(mirror.waiting_error())
+    run(url, "ALTER TABLE b ADD PRIMARY KEY (id)")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert set(mirror.prepare()) == {A, B}
+    assert rows_are_right(mirror) == {"a": True, "b": True}
+
+
 @pytest.mark.parametrize(
     "made",
     [
