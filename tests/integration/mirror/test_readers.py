@@ -83,9 +83,7 @@ def test_each_reader_finds_what_the_database_has(kind: Format, database: str, tm
         assert rows_of(read(path)) == [_plain(tuple(row)) for row in rows], reader
 
 
-def test_a_filter_on_times_or_texts_finds_what_it_should(
-    database: str, tmp_path: Path
-) -> None:
+def test_a_filter_on_times_or_texts_finds_what_it_should(database: str, tmp_path: Path) -> None:
     with prepared_database(database, *_SETUP) as url:
         mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.*",)))
         mirror.prepare()
