@@ -33,6 +33,7 @@ from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import python_rows, shown_value
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import Action, Wait
+from headrace.mirror.waiting import concerns_table
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect
@@ -183,14 +184,20 @@ class LakeComparer:
                 f"It has: {', '.join(map(str, sorted(known)))}.",
             )
         for name in sorted(names or known):
-            if repair:
-                yield self._compare_and_repair(name, known[name])
-            elif known[name].waits_for is not None:
-                yield TableComparison(name, waits_for=known[name].waits_for)
-            else:
-                yield self._compare(name)
+            yield self._compare_alone(name, known[name], repair=repair)
         if not names:
             yield from self._find_unloaded(known)
+
+    def _compare_alone(self, name: TableName, known: TablePosition, *, repair: bool) -> TableComparison:
+        """Compare one table; where that is not possible, only this one is not compared."""
+        if not repair and known.waits_for is not None:
+            return TableComparison(name, waits_for=known.waits_for)
+        try:
+            return self._compare_and_repair(name, known) if repair else self._compare(name)
+        except HeadraceError as error:
+            if not concerns_table(error):
+                raise
+            return TableComparison(name, waits_for=error.cause)
 
     def _find_unloaded(self, known: Mapping[TableName, TablePosition]) -> Iterator[TableComparison]:
         """Yield the tables that the lake should have, and does not."""
