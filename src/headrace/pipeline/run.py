@@ -199,15 +199,7 @@ class PipelineRun:
         held.callback(stream.close)
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
         shown = RunBoard(board, self._note_live)
-        reloads = Reloads(
-            self.load,
-            definitions,
-            endpoints,
-            lease=claim.lease,
-            store=store,
-            board=board,
-            watches=sinks.watches,
-        )
+        reloads = Reloads(self.load, definitions, endpoints, claim.lease, store, board, sinks.watches)
         orders = Answers(self.desk, reloads)
         observer = Observer(
             health,
