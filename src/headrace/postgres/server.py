@@ -62,7 +62,8 @@ SELECT current_setting('server_version_num')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
        (SELECT nullif(setting::bigint, -1) * 1024 * 1024 FROM pg_settings
         WHERE name = 'max_slot_wal_keep_size'),
-       current_setting('server_encoding')
+       current_setting('server_encoding'),
+       coalesce(current_setting('synchronous_standby_names', true), '')
 """
 _IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
 # A standby refuses pg_walfile_name, whose first eight hexadecimal digits are the timeline.
@@ -92,6 +93,7 @@ class ServerFacts:
         current_lsn: how far the log is flushed to disk (bytes); on a standby, replayed.
         max_slot_wal_keep_size: bytes of log that a slot may hold back; None is without limit.
         encoding: the database's.
+        synchronous_standbys: the setting `synchronous_standby_names`.
     """
 
     version: int
@@ -107,6 +109,7 @@ class ServerFacts:
     system_identifier: int
     timeline: int
     encoding: str = "UTF8"
+    synchronous_standbys: str = ""
 
     @property
     def loses_defaults(self) -> bool:
@@ -129,7 +132,8 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
     check_version(connection.info.server_version)
     [row] = query(connection, _FACTS)
     identifier, timeline = _identity(connection, url, wal_level=row[2])
-    return ServerFacts(*(*row[:-1], identifier, timeline, row[-1]))
+    *facts, encoding, standbys = row
+    return ServerFacts(*(*facts, identifier, timeline, encoding, standbys))
 
 
 def is_in_recovery(connection: Connection) -> bool:
@@ -176,7 +180,7 @@ def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:
 
 
 def server_warnings(facts: ServerFacts, old_rows: Iterable[TableName]) -> tuple[str, ...]:
-    """Return what makes some changes or values of this server wrong or unreadable.
+    """Return what makes some changes or values of this server late, wrong or unreadable.
 
     Args:
         old_rows: the tables whose whole old rows are read (REPLICA IDENTITY FULL).
@@ -187,6 +191,12 @@ def server_warnings(facts: ServerFacts, old_rows: Iterable[TableName]) -> tuple[
         found.append(
             f"the database {facts.database} has the encoding SQL_ASCII: PostgreSQL checks no text there, and "
             "a value that is not UTF-8 cannot be read; find such values first, or convert the database"
+        )
+    # Any walsender counts, also one that decodes: it confirms only what it has been able to see.
+    if "*" in facts.synchronous_standbys:
+        found.append(
+            f"synchronous_standby_names = {facts.synchronous_standbys!r} takes the stream for a synchronous "
+            "standby: commits can wait for the stream, which waits until they are visible; name the standbys"
         )
     names = ", ".join(sorted(map(str, set(old_rows)))) if facts.loses_defaults else ""
     if names:

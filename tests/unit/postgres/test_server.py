@@ -66,3 +66,10 @@ def test_other_versions_keep_defaults_in_old_rows(version: int) -> None:
 def test_a_database_whose_texts_nobody_checks_is_named() -> None:
     [text] = server_warnings(replace(SERVER, encoding="SQL_ASCII"), [])
     assert "database shop has the encoding SQL_ASCII" in text
+
+
+@pytest.mark.parametrize(("names", "is_told"), [("*", True), ("ANY 1 (*)", True), ("FIRST 1 (a, b)", False)])
+def test_a_setting_that_takes_the_stream_for_a_synchronous_standby_is_told(names: str, is_told: bool) -> None:
+    told = server_warnings(replace(SERVER, synchronous_standbys=names), [])
+    assert [text for text in told if "name the standbys" in text] == list(told)
+    assert bool(told) == is_told
