@@ -225,7 +225,8 @@ def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
 def test_a_batch_is_reported_once_spark_asks_for_what_follows_it(log: Log) -> None:
     with log.reading() as reader:
         start = reader.initialOffset()
-        reader.latestOffset(start, ReadAllAvailable())  # `start`, or later where the server has noted something
+        # It is `start`, or later where the server has noted something.
+        reader.latestOffset(start, ReadAllAvailable())
         log.run("INSERT INTO item VALUES (1, 'one')")
         end, _ = next_batch(reader, start)
         assert log.signals.batch_end() is None, "its tasks may run yet"
