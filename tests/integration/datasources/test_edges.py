@@ -456,19 +456,24 @@ def test_a_publication_that_was_altered_while_nothing_ran_is_told_of(
     query: Callable[..., Query], altering: Sequence[str], said: str
 ) -> None:
     """It is as it was, and what was written between is in no log."""
-    one = query(**_START)
-    one.step()
-    one.sql("INSERT INTO item VALUES (1, 'a')")
-    one.take(1)
-    one.stop()
-    one.sql(*(sql.format(p=one.slot) for sql in altering))
-    one.restart()
+    one = altered_while_stopped(query(**_START), altering)
     with pytest.raises(HeadraceError, match=said) as caught:
         one.step()
     assert caught.value.kind is Kind.PUBLICATION
     one.restart(failOnDataLoss="false")
     one.sql("INSERT INTO item VALUES (3, 'c')")
     assert kinds(one.take(1)) == [("insert", 3)]
+
+
+def altered_while_stopped(one: Query, altering: Sequence[str]) -> Query:
+    """The query, which has read a row and starts again behind an alteration."""
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.stop()
+    one.sql(*(sql.format(p=one.slot) for sql in altering))
+    one.restart()
+    return one
 
 
 def repeat_first_batch(one: Query) -> None:
@@ -488,13 +493,7 @@ def test_what_was_altered_before_the_first_batch_is_repeated_is_told_of(
     query: Callable[..., Query], altering: Sequence[str], said: str
 ) -> None:
     """A new process is asked for the first offset again, which knows only how everything is now."""
-    one = query(**_START, envelope="changes")
-    one.step()
-    one.sql("INSERT INTO item VALUES (1, 'a')")
-    one.take(1)
-    one.stop()
-    one.sql(*(sql.format(p=one.slot) for sql in altering))
-    one.restart()
+    one = altered_while_stopped(query(**_START, envelope="changes"), altering)
     with pytest.raises(HeadraceError, match=said):
         repeat_first_batch(one)
 

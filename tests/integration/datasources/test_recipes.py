@@ -98,18 +98,9 @@ def shop(client: SparkSession, database: str, tmp_path: Path) -> Iterator[Shop]:
     made.close()
 
 
-def test_changes_as_parquet_give_the_table_after_every_run(shop: Shop) -> None:
-    write, read = recipe("Every change of a table")
-    for statements in (FIRST, (*LATER, *EMPTIED)):
-        shop.write(*statements)
-        shop.run(write)
-        shop.run(read)
-        found = shop.names["orders_now"].select("id", "customer", "total").orderBy("id").collect()
-        assert found == shop.orders()
-
-
-def test_changes_of_several_tables_give_each_table_after_every_run(shop: Shop) -> None:
-    write, read = recipe("Changes of several tables")
+@pytest.mark.parametrize("title", ["Every change of a table", "Changes of several tables"])
+def test_changes_as_parquet_give_the_table_after_every_run(shop: Shop, title: str) -> None:
+    write, read = recipe(title)
     for statements in (FIRST, (*LATER, *EMPTIED)):
         shop.write(*statements)
         shop.run(write)
