@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from builder.markdown import cell, table
+from builder.messages import messages_by_kind
 from headrace.errors import POLICIES, Kind, Retry
 
 
@@ -51,8 +52,13 @@ def list_page(head: str, remedies: list[Remedy]) -> str:
 
 
 def error_page(remedy: Remedy) -> str:
-    """Return the page of one error."""
-    return f"# HEADRACE_{remedy.kind.value}\n\n{remedy.text}"
+    """Return the page of one error, with every message of its kind."""
+    page = f"# HEADRACE_{remedy.kind.value}\n\n{remedy.text}"
+    messages = messages_by_kind().get(remedy.kind)
+    if not messages:
+        return page
+    rows = [(cell(cause), cell(remedy)) for cause, remedy in messages]
+    return f"{page}\n## Messages\n\nWhat differs stands in capitals.\n\n{table(('cause', 'remedy'), rows)}"
 
 
 def _remedy(name: str, text: str) -> Remedy:

@@ -376,8 +376,8 @@ class Patience:
             return error
         return HeadraceError(
             Kind.DATABASE,
-            f"{error.cause}; it came {self._tries} times in a row, for {lasted / 60:.0f} min",
-            "This does not pass by itself: see what the server's own log says of it, and mend the server.",
+            f"{error.cause}; it happened {self._tries} times in a row within {lasted / 60:.0f} min",
+            "It does not pass by itself: read the server's log, and repair the server.",
         ).concerning(tables=error.tables, units=error.units)
 
 

@@ -173,7 +173,7 @@ def test_a_busy_cluster_delays_a_reload(town: Town, proxy: HttpProxy) -> None:
         town.wait_next_generation("people", before)
     assert not left[0]
     town.converges()
-    assert town.said("the files are taken up: being rebuilt: people")
+    assert town.said("the run has read the files: being rebuilt: people")
     town.write_schema("people", people)
     town.columns = [("name", "name"), *town.columns]
     assert town.run_command("reload").returncode == 0

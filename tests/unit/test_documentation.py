@@ -5,11 +5,11 @@ import pytest
 import typer
 
 from builder.commands import GUIDES
-from builder.errors import policy_line, read_remedies
+from builder.errors import error_page, policy_line, read_remedies
 from builder.stage import GENERATED
 from headrace.cli.app import app
 from headrace.config.load import load_deployment
-from headrace.errors import Kind
+from headrace.errors import BACKFILL_AGAIN, Kind
 from headrace.schema import language
 from headrace.schema.load import load_schema
 
@@ -22,6 +22,16 @@ def test_every_error_code_is_explained_with_its_exit_code_and_whether_it_waits()
     _, remedies = read_remedies((ROOT / "docs/troubleshooting.md").read_text())
     explained = {remedy.kind: remedy.text.partition("\n")[0] for remedy in remedies}
     assert explained == {kind: policy_line(kind) for kind in Kind}
+
+
+def test_the_page_of_an_error_lists_its_messages_with_shared_remedies() -> None:
+    _, remedies = read_remedies((ROOT / "docs/troubleshooting.md").read_text())
+    pages = {remedy.kind: error_page(remedy) for remedy in remedies}
+    assert (
+        f"| the state of this deployment was deleted from the cluster | {BACKFILL_AGAIN} |"
+        in pages[Kind.CONTINUITY]
+    )
+    assert "| the slot NAME is lost: WHY_LOST |" in pages[Kind.SLOT_LOST]
 
 
 @pytest.mark.parametrize("source", GENERATED)

@@ -42,7 +42,7 @@ def load_transform(name: str) -> Function:
         HeadraceError: TRANSFORM, where it is not `module:function`, or cannot be imported in this process.
     """
     if not _NAME.fullmatch(name):
-        raise HeadraceError(Kind.TRANSFORM, f"{name!r} is no transform", "Write `module:function`.")
+        raise HeadraceError(Kind.TRANSFORM, f"{name!r} does not name a transform", "Write `module:function`.")
     module, _, function = name.partition(":")
     try:
         if module not in _LOADED:
@@ -57,7 +57,7 @@ def load_transform(name: str) -> Function:
             "Install its module for the Python that runs Headrace, and for Spark's executors.",
         ) from error
     if not callable(found):
-        raise HeadraceError(Kind.TRANSFORM, f"the transform {name} is no function")
+        raise HeadraceError(Kind.TRANSFORM, f"the transform {name} is not a function")
     return cast(Function, found)
 
 
@@ -95,8 +95,8 @@ def check_code(digests: Mapping[str, str]) -> None:
         if transform_digest(name) != digest:
             raise HeadraceError(
                 Kind.TRANSFORM,
-                f"the code of the transform {name} is another in a worker process than when the run began",
-                "Restart `headrace run`; in a cluster, see that all hosts have the same file.",
+                f"the code of the transform {name} has changed since the run started",
+                "Restart `headrace run`; in a cluster, install the same file on all hosts.",
             )
 
 

@@ -201,7 +201,7 @@ def temporary_gone(slot: str, reached: Lsn) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the temporary slot {slot!r} has ended with the query or the connection that made it, and the "
-        f"changes behind {format_lsn(reached)} are gone with it: its checkpoint cannot be gone on from",
+        f"changes behind {format_lsn(reached)} are gone with it: its checkpoint cannot be used again",
         "Start with a new checkpoint; or set failOnDataLoss=false, which goes on with a new slot and without "
         "these changes; or leave the option temporarySlot out, for a slot that stays.",
     )
@@ -212,7 +212,7 @@ def not_promoted(slot: str) -> HeadraceError:
     return HeadraceError(
         Kind.CONNECTION,
         f"the server is a standby now, and the slot {slot!r} was read on its primary",
-        "While a failover goes on, it passes when the standby is promoted; else give the primary's address.",
+        "During a failover wait until the standby is promoted; otherwise give the primary's address.",
     )
 
 
@@ -241,8 +241,8 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the server is on timeline {origin.timeline} now, which left timeline {before.timeline} "
-                f"{where}, and up to {format_lsn(known)} was read there: a standby was promoted that had not "
-                "received all of it, or the database was restored",
+                f"{where}, and that one was read up to {format_lsn(known)}: a standby was promoted that had "
+                "not received all of it, or the database was restored",
                 f"What was read and is not in the new log never happened there. {_START_OVER}",
             )
     # Two standbys that are promoted apart both become timeline N + 1.
@@ -250,9 +250,9 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
     if began is not None and before.began is not None and began != before.began:
         raise HeadraceError(
             Kind.OTHER_LOG,
-            f"timeline {before.timeline} begins at {format_lsn(began)} on this server, and at "
-            f"{format_lsn(before.began)} where up to {format_lsn(known)} was read: of two standbys that were "
-            "promoted this is the other one",
+            f"timeline {before.timeline} begins at {format_lsn(began)} on this server, but at "
+            f"{format_lsn(before.began)} on the server that was read up to {format_lsn(known)}: two standbys "
+            "were promoted, and this is the other one",
             f"What was read and is not in its log never happened there. {_START_OVER}",
         )
     if origin.database != before.database:
@@ -269,7 +269,7 @@ def _slot_missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin 
             Kind.SLOT_UNKNOWN,
             f"a standby was promoted (timeline {now.origin.timeline}, before {before.timeline}) that has no "
             f"replication slot {slot!r}: the changes behind {format_lsn(reached)} cannot be read there",
-            f"{_START_OVER} For the next time: a failover slot and sync_replication_slots (PostgreSQL 17).",
+            f"{_START_OVER} To prevent this, use a failover slot and sync_replication_slots (PostgreSQL 17).",
         )
     since = f": it was dropped, and the changes behind {format_lsn(reached)} are gone with it"
     return HeadraceError(
@@ -295,7 +295,7 @@ def _slot_ahead(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) ->
     return HeadraceError(
         Kind.CONTINUITY,
         f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
-        f"was read last: {reason}, and what lies between is lost",
+        f"was read last: {reason}, and the changes between are lost",
         "Let no other program use this slot. Start with a new checkpoint, and backfill again what was read "
         "from here.",
     )

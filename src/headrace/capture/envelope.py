@@ -164,7 +164,7 @@ def check_truncated(changes: pa.RecordBatch, root_of: Callable[[TableName], Tabl
         if (root := root_of(table)) is not None:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
-                f"the partition {table} of {root} was truncated: no row here says which are gone",
+                f"the partition {table} of {root} was truncated, and no row here says which rows are gone",
                 "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
             )
 

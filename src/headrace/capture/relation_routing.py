@@ -132,8 +132,8 @@ class RootRouting(RelationRouting):
         if before in self._wanted and before != now and root not in self._wanted:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
-                f"the table {before} is called {now} now, and {now} is not followed",
-                "Give the table its name again; or start again with the new one in the option tables.",
+                f"the table {before} was renamed to {now}, and {now} is not followed",
+                "Rename the table back; or start again with the new name in the option tables.",
             )
 
     def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:
@@ -336,7 +336,7 @@ class GuardedRouting(RootRouting):
         if expected.old_rows and not all(column.key for column in relation.columns):
             raise HeadraceError(
                 Kind.REPLICA_IDENTITY,
-                f"the log does not hold the old rows of {named.table} any more, which the query asks for",
+                f"the query needs the old rows of {named.table}, which the log does not carry any more",
                 f"Run: ALTER TABLE {quoted(named.table)} REPLICA IDENTITY FULL. Then start again with a new "
                 "checkpoint, or without preImages and unchangedToast=old.",
             )

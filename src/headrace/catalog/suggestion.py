@@ -220,7 +220,7 @@ class Suggester:
                 return value_type
         raise HeadraceError(
             Kind.USAGE,
-            f"{target.name}.{column.name} is {column.type}, which {op} does not reduce",
+            f"{op} takes no {column.type}, as {target.name}.{column.name} is",
             "Choose another column.",
         )
 

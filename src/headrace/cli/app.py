@@ -290,7 +290,8 @@ def slots(
 ) -> bool:
     """List the database's slots: who reads them, how much log they retain. Or drop one by its name.
 
-    `slots drop NAME` asks first, and drops no slot that somebody reads. A deployment file is not needed.
+    The column `ours` marks the slots of the deployment or mirror in this folder. `slots drop NAME` asks
+    first, and drops no slot that somebody reads. A deployment file is not needed.
 
     With --format json it prints, list: a list of `slot`, `ours`, `plugin`, `temporary`, `failover`, `reader`,
     `bytes`, `seconds`, `retained_bytes`, `safe_bytes`, `wal_status`, `lost`, `confirmed`, `current`. drop:

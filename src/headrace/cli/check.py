@@ -74,8 +74,8 @@ def _print(report: CheckReport, *, offline: bool) -> None:
     _print_coverage(report.coverage)
     if report.steps:
         terminal.answer(
-            "the first run executes this; `headrace setup` does it before, shows locks, costs and undo, "
-            "and asks:"
+            "the first run executes these statements; to see their locks, costs and undo first, and to "
+            "agree, run `headrace setup`:"
         )
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.sql(f"{statement};", "  ")
@@ -84,7 +84,7 @@ def _print(report: CheckReport, *, offline: bool) -> None:
     for entry in report.of("error"):
         terminal.wrong(entry.sentence, entry.shown())
     for entry in report.of("setup"):
-        terminal.say(f"no run does this, only `headrace setup`: {entry.sentence}")
+        terminal.say(f"to do before the first run: {entry.sentence}")
     _print_conclusion(report, offline=offline)
 
 

@@ -84,7 +84,9 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
                 took = create_shop(url, users=users)
                 terminal.done(f"a shop with {users:,} users in {took:.1f} s")
                 config = write_deployment(Path(folder), url, opensearch.url)
-                terminal.say('replica_identity is "auto" here: Headrace sets what its documents need')
+                terminal.say(
+                    'replica_identity is "auto" here: Headrace sets the identities that its documents need'
+                )
                 project = open_project(config, os.environ)
             _follow(project, url, stopping, result, once=once, log_level=log_level)
     except Stopped:

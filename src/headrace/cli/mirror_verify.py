@@ -59,11 +59,14 @@ def _print(found: TableComparison, *, repair: bool) -> None:
         terminal.warn(f"{found.table} waits, and is not compared: {found.waits_for}")
         terminal.say("Start `headrace mirror`: it says what to do, and reads the table again when it can")
     elif not found.wrong and not found.undecided:
-        right = "all as in the database"
-        if found.changing:
-            right = f"none wrong; {found.changing:,} changed at each look, and could not be compared"
         again = "; the table was read again" if found.read_again else ""
-        terminal.done(f"{found.table}: {quantity(found.rows, 'row')}, {right}{again}")
+        rows = f"{found.table}: {quantity(found.rows, 'row')}"
+        if found.changing:
+            terminal.warn(
+                f"{rows}, none wrong; {found.changing:,} changed at each look and was not compared{again}"
+            )
+        else:
+            terminal.done(f"{rows}, all as in the database{again}")
     else:
         _print_differences(found, repair=repair)
 

@@ -37,7 +37,7 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
         if applied.find_running() is not None:
             terminal.say(f"{what}: ordered; `headrace status` shows its progress")
         else:
-            terminal.say(f"{what}: nothing runs; the next `headrace run` begins with it")
+            terminal.say(f"{what}: no run is active; the next `headrace run` begins with it")
         if wait is None:
             _report(context, order)
             return
@@ -72,7 +72,7 @@ def order_reload(context: CommandContext, *, wait: float) -> None:
         # After the submission: a run that begins now finds the order, or is found here.
         running = applied.find_running()
         if running is None:
-            terminal.say("nothing runs; the next `headrace run` reads the files")
+            terminal.say("no run is active; the next `headrace run` reads the files")
             _report(context, order)
             return
         with terminal.working("waiting for the running pipeline …"):
@@ -84,7 +84,7 @@ def order_reload(context: CommandContext, *, wait: float) -> None:
             "`headrace status` says what it waits for; it reads the files once it can.",
         )
     result = result_of(order)
-    terminal.done(f"the files are taken up: {order.text}")
+    terminal.done(f"the run has read the files: {order.text}")
     _report(context, order, result)
 
 

@@ -26,7 +26,7 @@ def show_orders(context: CommandContext) -> None:
         head = ("asked at", "order", "index", "by", "state", "what came of it")
         terminal.table(head, [_row(order) for order in orders])
     else:
-        terminal.say("nothing was ordered yet")
+        terminal.say("no orders yet")
 
 
 def _row(order: Order) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _ask_run(context: CommandContext) -> dict[str, Any]:
         )
     raise HeadraceError(
         Kind.CONNECTION,
-        f"nothing runs with {key}",
+        f"no run is active for {key}",
         "Start `headrace run`; `headrace lag` and `headrace indexes` work without a run.",
     )
 
@@ -93,14 +93,14 @@ def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
         if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
             raise HeadraceError(
                 Kind.CONNECTION,
-                f"what answers at {address} does not know the name {host}",
+                f"the server at {address} does not accept the host name {host}",
                 "Ask by an IP address, or give the run this name by --public-hosts.",
             )
         found = answer.json()
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
-        raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is not a run of Headrace", _REMEDY)
+        raise HeadraceError(Kind.CONNECTION, f"the server at {address} is not a run of Headrace", _REMEDY)
     return found
 
 

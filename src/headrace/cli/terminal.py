@@ -178,7 +178,9 @@ def agreed(question: str) -> bool:
     except EOFError as error:
         err.print()
         raise HeadraceError(
-            Kind.USAGE, "nobody can answer the question here; nothing was changed", "Add --yes."
+            Kind.USAGE,
+            "a confirmation is needed, and no terminal is there to ask; nothing was changed",
+            "Add --yes.",
         ) from error
     if answer.strip().lower() in {"y", "yes"}:
         return True

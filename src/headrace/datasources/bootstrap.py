@@ -119,7 +119,7 @@ class JsonLines:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HeadraceError(
                 Kind.VALUE,
-                f"{self.place(at)} is no row: {error}",
+                f"{self.place(at)} is not a row: {error}",
                 'Write {"table": "public.orders", "row": {"id": 1}} on each line.',
             ) from error
 
@@ -157,7 +157,7 @@ class Custom:
         """Read the rows of one part.
 
         Raises:
-            HeadraceError: VALUE, something is no row; CONFIG.
+            HeadraceError: VALUE, something is not a row; CONFIG.
         """
         for number, (table, row) in enumerate(self._load().read(part), 1):
             try:
@@ -165,7 +165,7 @@ class Custom:
             except (ValueError, TypeError) as error:
                 raise HeadraceError(
                     Kind.VALUE,
-                    f"{self.place(number)} is none: {error}",
+                    f"{self.place(number)} is not a row: {error}",
                     "Give (table, values by column), as JSON has them.",
                 ) from error
 

@@ -97,7 +97,7 @@ def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
     if wanted not in tables:
         raise HeadraceError(
             Kind.USAGE,
-            f"there was no table {wanted} to follow when the changes were loaded",
+            f"the table {wanted} was not followed when the changes were loaded",
             meant(str(wanted), map(str, tables)),
         )
     known = tables[wanted]
@@ -153,8 +153,8 @@ def _tables(changes: DataFrame) -> dict[TableName, KnownTable]:
     except (KeyError, ValueError) as error:
         raise HeadraceError(
             Kind.USAGE,
-            "these are no changes of many tables, as postgres_cdc gives them",
-            "Load them with envelope=changes, and hand over all columns as they are.",
+            "these are not the columns of postgres_cdc with envelope=changes",
+            "Load the changes with envelope=changes, and pass all columns unchanged.",
         ) from error
     return {one_table(name): KnownTable.from_text(text) for name, text in written.items()}
 

@@ -341,7 +341,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind, start = Offset.from_json(end), batch_start(start, end)
         begin = self._resume(start, end)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
-            _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
+            _LOG.warning("a batch up to %s lacks the changes that are lost", format_lsn(behind.lsn))
             # Its changes are lost: the batch is empty, and Spark goes on behind it.
             begin = behind
         check_order(begin, behind)

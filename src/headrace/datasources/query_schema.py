@@ -232,7 +232,7 @@ def named_tables(options: DatabaseOptions) -> tuple[TableName, ...]:
         found = match_tables(options.tables, list_tables(session))
     if not found:
         patterns = ", ".join(map(str, options.tables))
-        raise HeadraceError(Kind.BINDING, f"no table is called like {patterns}", "Correct the option tables.")
+        raise HeadraceError(Kind.BINDING, f"no table matches {patterns}", "Correct the option tables.")
     return found
 
 

@@ -49,9 +49,9 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
     if not confirmed <= wanted <= flushed:
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"startingOffsets={starts} is not what the slot {options.slot!r} can give: "
-            f"{format_lsn(confirmed)} to {format_lsn(flushed)}",
-            "Choose a place between them, or earliest, latest or snapshot.",
+            f"startingOffsets={starts} is not between {format_lsn(confirmed)} and {format_lsn(flushed)}, "
+            f"where the slot {options.slot!r} can start",
+            "Choose a position between them, or earliest, latest or snapshot.",
         )
     if wanted > confirmed:
         _LOG.warning(

@@ -163,8 +163,8 @@ def verify(folder: Path, jars: Sequence[Jar]) -> None:
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
             raise HeadraceError(
                 Kind.DOWNLOAD,
-                f"{jar.file} is not the file that it should be",
-                "Something between here and the Maven repository answers in its place: try another network.",
+                f"{jar.file} has a wrong checksum",
+                "A proxy may answer in place of the Maven repository: try another network.",
             )
 
 

@@ -146,8 +146,8 @@ class PositionsTable:
             raise HeadraceError(
                 Kind.CONFIG,
                 f"the lake at {self._lake.location} is the mirror of another slot, {min(owners)}",
-                "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is no "
-                f"more, remove the lake's table {POSITIONS.name}: all tables are read anew then.",
+                "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is "
+                f"gone, remove the lake's table {POSITIONS.name}: all tables are then read anew.",
             )
         tables = {TableName(row["table_schema"], row["table_name"]): _from_row(row) for row in rows}
         # Each row carries the same offset: one commit writes them all.

@@ -158,7 +158,7 @@ class Selection:
             patterns = [pattern for part in self._parts for pattern in part.patterns]
             raise HeadraceError(
                 Kind.BINDING,
-                f"no table is called like {', '.join(map(str, patterns))}",
+                f"no table matches {', '.join(map(str, patterns))}",
                 "Correct `tables` in [[mirror.tables]].",
             )
         return found

@@ -152,7 +152,7 @@ def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
             if not pa.types.is_timestamp(kind):
                 yield HeadraceError(
                     Kind.BINDING,
-                    f"types: the column {name} of {table.name} is no timestamp, which could be an instant",
+                    f"types: the column {name} of {table.name} is not a timestamp, and cannot be an instant",
                     f"Leave {name} out of types.",
                 )
 
@@ -167,7 +167,8 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         elif partition.name != partition.column and partition.name.casefold() in known:
             yield HeadraceError(
                 Kind.BINDING,
-                f"partition_by: the table {table.name} has a column {partition.name}, as the partitions need",
+                f"partition_by: the table {table.name} has a column {partition.name}: "
+                "the partitions need this name",
                 f'Write exclude_columns = ["{partition.name}"], or partition by something else.',
             )
     if not set(table.lake_schema.names) - {partition.name for partition in table.part.partitions}:

@@ -155,8 +155,8 @@ def _past_written(name: TableName, what: str) -> HeadraceError:
     """
     return HeadraceError(
         Kind.CONTINUITY,
-        f"another program has written the lake's table {name} ({what}), and the database does not have the "
-        "past that it may lack now",
+        f"another program has written the lake's table {name} ({what}), and its past may be incomplete: "
+        "the database has only the present rows",
         f"Stop the mirror and run `headrace mirror verify {format_table(name)} --repair`: it reads the table "
         "anew, and keeps the versions, changes and deleted rows that are there.",
     )

@@ -132,7 +132,7 @@ class WaitingTables:
     def remove(self, name: TableName) -> None:
         """Let a table go on."""
         if self.tables.pop(name, None) is not None:
-            self._report.info(f"the table {name} waits no more")
+            self._report.info(f"the table {name} goes on")
 
     def forget_others(self, present: Collection[TableName]) -> None:
         """Forget the tables that are not among those that are mirrored."""

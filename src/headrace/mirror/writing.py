@@ -198,8 +198,8 @@ class LakeWriter:
         if not await_visible(session, xids.to_numpy(), timeout=_VISIBLE_WITHIN):
             raise HeadraceError(
                 Kind.CONNECTION,
-                "transactions that the log has are not visible after a minute",
-                "A synchronous standby that does not answer holds them back: see pg_stat_replication.",
+                "transactions are in the log, but not visible after a minute",
+                "A synchronous standby that does not answer may hold them back: see pg_stat_replication.",
             )
 
     def _is_told(self, table: MirroredTable, changes: Changes, noted: TablePosition) -> bool:

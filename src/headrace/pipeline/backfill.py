@@ -187,7 +187,7 @@ class Backfill:
             HeadraceError: SPARK.
         """
         if self._ending.is_set():
-            raise HeadraceError(Kind.SPARK, "it is ending")
+            raise HeadraceError(Kind.SPARK, "the run is ending")
 
     def _load(self, notes: StateDocument) -> None:
         """Go on where an earlier run has ended."""

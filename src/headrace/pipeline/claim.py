@@ -140,7 +140,7 @@ class Claim:
         if holder != self._holder:
             self._holder = holder
             self.board.stand_by(f"{holder}")
-            self.board.report.info(f"standing by: the run on {holder} works")
+            self.board.report.info(f"standing by: the run on {holder} is active")
 
     def _connect(self) -> Connection:
         return connect(self.endpoints.database, application_name="headrace standby")

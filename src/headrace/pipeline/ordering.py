@@ -39,7 +39,7 @@ def follow(
                 raise
         else:
             if known is None:
-                raise HeadraceError(Kind.BEHIND, f"nothing is known of the {order} any more")
+                raise HeadraceError(Kind.BEHIND, f"there is no record of the {order} any more")
             if known.has_ended or is_late or not lives:
                 return known
         time.sleep(max(0.0, min(_LOOK_SECONDS, end - time.monotonic())))
@@ -71,7 +71,7 @@ def follow_at_once(mailbox: Mailbox, order: Order, seconds: float) -> Any:
         nobody = HeadraceError(
             Kind.BEHIND,
             f"no run has taken the request within {seconds:g} s",
-            "Look whether `headrace run` is alive and past its start.",
+            "Check that `headrace run` is alive and has started.",
         )
         ended = mailbox.answer(order.id, error=OrderError.of(nobody)) or order
     return result_of(ended)

@@ -73,7 +73,7 @@ def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
     return [
         HeadraceError(
             Kind.CONFIG,
-            f"{now.deployment.file}: {key} changed, and a running pipeline does not take that up",
+            f"{now.deployment.file}: {key} changed, and a running pipeline cannot change it",
             "Restart `headrace run`, or set it back.",
         )
         for key in differing_keys(running.deployment, now.deployment)
@@ -178,7 +178,7 @@ class Reloads:
         for watch in self.watches.values():
             watch.forget()  # a look gives the indexes their settings
         self.board.set_warning("reload", None)
-        self.board.report.done(f"the files are taken up: {result}")
+        self.board.report.done(f"the run has read the files: {result}")
         return result
 
     def _is_adjusted(self, project: Project, index: str) -> bool:

@@ -323,7 +323,7 @@ class Rounds:
             snapshot.close()
         elif snapshot.close_if_due():
             self.shown.board.report.info(
-                "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
+                "the slot's snapshot is released, so that VACUUM can go on; what is left is read without it"
             )
 
 

@@ -32,7 +32,7 @@ _SECONDS = 1.0
 _END_SECONDS = _PATIENCE_SECONDS = 5.0
 _QUIET_SECONDS = 10.0
 _TIMEOUT_SECONDS = 3.0
-_SILENT = HeadraceError(Kind.CONNECTION, "a look at it has not ended for some seconds")
+_SILENT = HeadraceError(Kind.CONNECTION, "it has not answered for some seconds")
 
 
 def short_timeout_client(endpoints: Endpoints) -> Client:

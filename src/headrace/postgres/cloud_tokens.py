@@ -56,7 +56,7 @@ def _aws_token(address: Address) -> str:
     if region is None:
         raise HeadraceError(
             Kind.CONFIG,
-            f"the host {host} does not say in which region of AWS it is",
+            f"the host {host} does not name a region of AWS",
             "Name the server by its address of RDS, or set AWS_REGION.",
         )
     try:

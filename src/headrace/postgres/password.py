@@ -67,7 +67,7 @@ def cloud_of(command: Sequence[str]) -> str | None:
 
 def _invalid_command() -> HeadraceError:
     return HeadraceError(
-        Kind.CONFIG, "password_command is no command", 'Write a list of words, as in ["program", "word"].'
+        Kind.CONFIG, "password_command is not a command", 'Write a list of words, as in ["program", "word"].'
     )
 
 

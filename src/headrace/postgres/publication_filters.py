@@ -109,7 +109,7 @@ def _column_problem(facts: IdentityFacts, columns: frozenset[str]) -> HeadraceEr
     if computed:
         return HeadraceError(
             Kind.CONFIG,
-            f"{facts.table} computes {computed}, which this server sends of no table",
+            f"{facts.table} computes {computed}, which this server never sends",
             "Leave it out of the columns: from PostgreSQL 18 on a stored generated column can be sent.",
         )
     return None
@@ -133,7 +133,7 @@ def _check_version(connection: Connection, table: TableName) -> None:
     if connection.info.server_version < PARTS_SINCE:
         raise HeadraceError(
             Kind.SERVER_VERSION,
-            f"{table} is to be published in part, which PostgreSQL can from version 15 on",
+            f"{table} would be published in part, which needs PostgreSQL 15 or later",
             "Ask for the whole table.",
         )
 

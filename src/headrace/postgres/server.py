@@ -210,7 +210,7 @@ def server_warnings(facts: ServerFacts, old_rows: Iterable[TableName]) -> tuple[
 def _wal_level_problem(wal_level: str) -> HeadraceError:
     return HeadraceError(
         Kind.WAL_LEVEL,
-        f"wal_level is {wal_level!r}, and changes are only in a log of level 'logical'",
+        f"wal_level is {wal_level!r}, but only 'logical' writes the changes of rows into the log",
         WAL_LEVEL_REMEDY,
     )
 

@@ -233,5 +233,6 @@ def check_same_server(mark: str, other: str, url: str) -> None:
         raise HeadraceError(
             Kind.CONNECTION,
             f"two connections to {place(url)} lead to two servers",
-            "Name one server, or several hosts with target_session_attrs=primary; no balanced address.",
+            "Name one server, or several hosts with target_session_attrs=primary; an address that balances "
+            "between servers cannot be used.",
         )

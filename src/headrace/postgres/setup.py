@@ -232,7 +232,7 @@ def publication_too_young(publication: str, slot: SlotFacts) -> HeadraceError:
 def create_publication(publication: str, version: int) -> Step:
     """Return the step that creates an empty publication."""
     named = identifier(publication)
-    why = "a publication says which tables are read; its comment records what else is altered"
+    why = "a publication lists the tables whose changes are read, and its comment what else is altered"
     if version >= SENDS_GENERATED_SINCE:
         why += "; it also sends stored generated columns, if a table has any"
     return Step(
@@ -290,7 +290,7 @@ def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
         lock="SHARE UPDATE EXCLUSIVE: writers go on; it waits for older transactions",
         cost="one more index to keep, written with every change of its columns",
         undo=drop,
-        why=f"{change.table} needs a unique index over {columns} to identify its rows by",
+        why=f"a replica identity needs a unique index over {columns}, and {change.table} has none",
         alone=True,
     )
 
@@ -386,7 +386,7 @@ def add_table_steps(
             lock,
             cost="their changes are decoded and sent",
             undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
-            why=f"changes of {some([str(name) for name in missing])} are to be read",
+            why=f"the publication sends the changes of {some([str(name) for name in missing])}",
         ),
     )
 

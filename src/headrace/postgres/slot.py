@@ -194,7 +194,9 @@ def create_slot(
     check_slot_name(name)
     if temporary and failover:
         raise HeadraceError(
-            Kind.CONFIG, f"the temporary slot {name!r} cannot outlive a failover", "Choose one of the two."
+            Kind.CONFIG,
+            f"the temporary slot {name!r} cannot outlive a failover",
+            "Leave out temporary or failover.",
         )
     # Asked while the command still waits: afterwards the server does not say what it waited for.
     waits: list[str] = []

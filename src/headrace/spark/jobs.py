@@ -121,7 +121,7 @@ class JobGate:
         with self._changed:
             while not self._is_open():
                 if ending.is_set():
-                    raise HeadraceError(Kind.SPARK, "it is ending")
+                    raise HeadraceError(Kind.SPARK, "the run is ending")
                 self._changed.wait(_POLL_SECONDS)  # short, since `ending` may be set at any time
             self._running += 1
         try:

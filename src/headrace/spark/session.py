@@ -469,7 +469,7 @@ def _check_master(master: str) -> None:
         except ValueError as error:
             raise HeadraceError(
                 Kind.USAGE,
-                f"{master} is no master",
+                f"{master} is not the URL of a Spark master",
                 "Write spark://HOST:PORT, as the master's page shows it.",
             ) from error
         except OSError as error:

@@ -152,7 +152,7 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
         if not equals or not key.startswith(_PREFIX) or key == _PREFIX:
             raise HeadraceError(
                 Kind.USAGE,
-                f"--conf {key} is no setting of Spark",
+                f"--conf {key} is not a setting of Spark",
                 "Write --conf KEY=VALUE, where KEY begins with spark.",
             )
         settings[key] = value

@@ -138,7 +138,7 @@ class SystemIndex:
             why = failures.reason(answer.data)
             raise HeadraceError(
                 Kind.SINK_BUSY,
-                f"the index {self.name} at {answer.place} does not come to be: {why}",
+                f"the index {self.name} at {answer.place} cannot be created yet: {why}",
                 "Look at the cluster's limit of shards and at its health.",
             )
         return identity

@@ -136,7 +136,7 @@ class HttpServer:
             )
         if error.errno in (errno.EACCES, errno.EPERM):
             return HeadraceError(
-                Kind.USAGE, f"{place} may not be listened on by this user", "Choose a port from 1024 on."
+                Kind.USAGE, f"{place} cannot be listened on by this user", "Choose a port from 1024 on."
             )
         return HeadraceError(
             Kind.USAGE,

@@ -102,7 +102,7 @@ class AppliedPosition:
         if state is None:
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN,
-                f"the cluster knows nothing of the slot {self.key.slot!r} (in its index {self._meta.index})",
+                f"the cluster has no state of the slot {self.key.slot!r} (in its index {self._meta.index})",
                 "Correct --slot or the file's slot and prefix, or start `headrace run`: it backfills first.",
             )
         return state.in_sink(self.key.sink)
@@ -121,7 +121,7 @@ class AppliedPosition:
         if self.key.sink and not state.generations:
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN,
-                f"no run has taken the sink {self.key.sink!r} up yet",
+                f"no run has used the sink {self.key.sink!r} yet",
                 "Start `headrace run`: it fills the sink first.",
             )
         return state
@@ -319,5 +319,7 @@ def parse_position(text: str) -> Lsn:
         return parse_lsn(text)
     except ValueError as error:
         raise HeadraceError(
-            Kind.USAGE, f"{text!r} is no place in the log", "Write it as PostgreSQL does, like 16/B374D848."
+            Kind.USAGE,
+            f"{text!r} is not a position in the log",
+            "Write it as PostgreSQL does, like 16/B374D848.",
         ) from error

@@ -197,7 +197,7 @@ def test_a_slot_that_is_recreated_or_moved_by_a_stranger_is_told_apart(source: S
             for statement in statements:
                 source.query(statement, source.slot)
             proxy.resume()
-            refused(stream, place, Kind.CONTINUITY, words, "what lies between is lost")
+            refused(stream, place, Kind.CONTINUITY, words, "the changes between are lost")
         start = Offset(source.confirmed())
 
 

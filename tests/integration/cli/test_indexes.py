@@ -51,7 +51,7 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
 
 @pytest.mark.long
 def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> None:
-    assert "knows nothing of the slot" in whole.type("indexes").refused(1, "SLOT_UNKNOWN")
+    assert "has no state of the slot" in whole.type("indexes").refused(1, "SLOT_UNKNOWN")
     assert whole.type("setup", "--yes").code == 0
     made = left_by_a_run(whole)
 
@@ -78,7 +78,7 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     assert "is stopped: a column was dropped" in refused
     assert "no enabled index" in whole.type("reindex", "nothing").refused(2, "USAGE")
     asked = whole.type("reindex", whole.name)
-    assert (asked.code, "nothing runs" in asked.err) == (0, True)
+    assert (asked.code, "no run is active" in asked.err) == (0, True)
     human = whole.type("indexes")
     assert human.out.splitlines()[0].split() == [
         "index",
@@ -103,13 +103,13 @@ def test_a_run_that_does_not_read_its_slot_at_the_moment_is_heard(whole: Deploym
     assert whole.type("setup", "--yes").code == 0
     left_by_a_run(whole)
     nobody = whole.type("reload", "--wait", "1")
-    assert (nobody.code, "nothing runs" in nobody.err) == (0, True)
+    assert (nobody.code, "no run is active" in nobody.err) == (0, True)
     with (
         closing(Client(Endpoint((whole.sink,)).normalised())) as client,
         Lease(client, StateKey(whole.name, ""), [whole.name]),
     ):
         asked = whole.type("reindex", whole.name)
-        assert (asked.code, "nothing runs" in asked.err) == (0, False)
+        assert (asked.code, "no run is active" in asked.err) == (0, False)
         late = whole.type("reload", "--wait", "1").refused(1, "BEHIND")
         assert f"the run (host {socket.gethostname()}, pid {os.getpid()}, since " in late
         with connect(whole.url) as connection:

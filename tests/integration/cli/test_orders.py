@@ -13,7 +13,7 @@ from integration.cli.command_line import Deployment
 
 def test_the_last_orders_are_listed_with_what_came_of_them(whole: Deployment) -> None:
     nothing = whole.type("orders")
-    assert (nothing.code, nothing.out, "nothing was ordered yet" in nothing.err) == (0, "", True)
+    assert (nothing.code, nothing.out, "no orders yet" in nothing.err) == (0, "", True)
     assert json.loads(whole.type("orders", "--format", "json").out) == []
     with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
         mailbox = Mailbox(client, StateKey(whole.name, ""))

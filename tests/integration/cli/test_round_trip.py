@@ -68,7 +68,7 @@ def test_what_was_made_is_taken_back(first: Deployment) -> None:
 
     before = first.type("check", **variables)
     assert (before.code, before.errors) == (0, []), "nothing is wrong before it is set up"
-    assert "no run does this, only `headrace setup`: [HEADRACE_REPLICA_IDENTITY]" in before.err
+    assert "to do before the first run: [HEADRACE_REPLICA_IDENTITY]" in before.err
     assert "next: headrace setup" in before.err
     assert first.left_in_database() == []
     refused = first.type("setup", answer="n\n", **variables)

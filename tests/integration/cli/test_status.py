@@ -60,7 +60,7 @@ def test_a_run_that_is_asked_by_a_name_it_does_not_know_is_no_missing_run(
         port = server.address.rpartition(":")[2]
         assert status(f"127.1:{port}") == 1  # a name of the same address, to resolvers
     told = " ".join(capsys.readouterr().err.split())
-    assert "does not know the name 127.1" in told
+    assert "does not accept the host name 127.1" in told
     assert "--public-hosts" in told
 
 
@@ -71,7 +71,7 @@ def test_the_run_is_found_by_what_it_notes_in_the_cluster(
     config = ("--config", str(whole.folder / "headrace.toml"))
     key = StateKey(whole.name, "")
     assert status(*config) == 1
-    assert f"nothing runs with the slot '{whole.name}'" in " ".join(capsys.readouterr().err.split())
+    assert f"no run is active for the slot '{whole.name}'" in " ".join(capsys.readouterr().err.split())
     with (
         StatusServer(board_in("paused"), "127.0.0.1:0") as server,
         closing(Client(Endpoint((whole.sink,)).normalised())) as client,

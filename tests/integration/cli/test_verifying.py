@@ -230,7 +230,7 @@ def test_a_secondary_sink_is_compared_and_repaired_as_the_primary_is(
         assert "Known here: other, primary." in said
         code, said = typed(capsys, stock, command, *words, "--sink", "other")
         assert (code, "HEADRACE_SLOT_UNKNOWN" in said) == (1, True)
-        assert "no run has taken the sink 'other' up yet" in said
+        assert "no run has used the sink 'other' yet" in said
     made = stock.seed_beside("other")
     beside, there = ("--sink", "other"), f"{prefix}stock"
     with stock.followed(), closing(Client(Endpoint((stock.sink,)))) as client:

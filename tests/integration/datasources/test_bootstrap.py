@@ -96,8 +96,8 @@ def test_each_line_of_a_large_file_is_read_once(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2 of .*rows.jsonl is no row"),
-        ('{"row": {}}', "line 2 of .* is no row: 'table'"),
+        ("{", "line 2 of .*rows.jsonl is not a row"),
+        ('{"row": {}}', "line 2 of .* is not a row: 'table'"),
         ('{"table": "orders", "row": {"id": 1}}', "line 2 of .*: orders is not followed"),
         ('{"table": "item", "row": {"idd": 1}}', "line 2 of .*: item has no column 'idd'.*id"),
         ('{"table": "item", "row": {"id": "x"}}', "line 2 of .* is no row of item: .*integer"),

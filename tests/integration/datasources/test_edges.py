@@ -174,7 +174,7 @@ def test_a_table_that_is_renamed_ends_the_query(query: Callable[..., Query], env
     one.sql("INSERT INTO item VALUES (1, 'a')")
     one.take(1)
     one.sql("ALTER TABLE item RENAME TO old_item", ITEM, "INSERT INTO old_item VALUES (2, 'b')")
-    with pytest.raises(HeadraceError, match="the table item is called old_item now") as caught:
+    with pytest.raises(HeadraceError, match="the table item was renamed to old_item") as caught:
         one.until(lambda: False)
     assert caught.value.kind is Kind.SCHEMA_CHANGED
 

@@ -115,7 +115,7 @@ def test_a_table_that_waits_for_a_value_says_which_row_has_it(url: str, tmp_path
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ({"types": {"id": "timestamptz"}}, "the column id of t is no timestamp"),
+        ({"types": {"id": "timestamptz"}}, "the column id of t is not a timestamp"),
         ({"types": {"n_": "text"}}, "types, on_value: no table of its .* has a column n_"),
         ({"on_value": {"n_": "null"}}, "types, on_value: no table of its .* has a column n_"),
     ],

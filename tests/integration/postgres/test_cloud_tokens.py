@@ -99,7 +99,7 @@ def test_a_host_of_another_name_needs_a_region(monkeypatch: pytest.MonkeyPatch) 
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     proxied = parse_address("postgresql://u@db.internal/d")
-    with pytest.raises(HeadraceError, match="in which region") as caught:
+    with pytest.raises(HeadraceError, match="a region of AWS") as caught:
         cloud_token("aws", proxied)
     assert (caught.value.kind, "AWS_REGION" in caught.value.remedy) == (Kind.CONFIG, True)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")

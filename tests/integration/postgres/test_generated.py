@@ -310,7 +310,7 @@ def test_a_part_of_a_table_may_hold_a_stored_one_where_it_can_be_sent(
         ensure_slot(url, slot="s", publication="p", tables=[T], create=True, selections=part)
         assert written(connection)
         return
-    with pytest.raises(HeadraceError, match="computes g, which this server sends of no table") as caught:
+    with pytest.raises(HeadraceError, match="computes g, which this server never sends") as caught:
         ensure_slot(url, slot="s", publication="p", tables=[T], create=True, selections=part)
     assert caught.value.kind is Kind.CONFIG
     assert read_publication(connection, "p") is None

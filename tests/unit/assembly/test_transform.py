@@ -117,7 +117,7 @@ def test_a_document_that_is_null_is_a_delete(module: str) -> None:
         ("others", "returned no document for '0', '1', '2' and 1 more"),
         ("numbers", "returned id as int64"),
         ("columns", "returned the columns id"),
-        ("constant", "is no function"),
+        ("constant", "is not a function"),
         ("missing", "cannot be imported: AttributeError"),
     ],
 )

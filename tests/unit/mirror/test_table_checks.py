@@ -69,7 +69,7 @@ def table(
                 "column score of users has a type that allows no partitions",
                 "column name of users has a type that allows its name",
                 "seen of users has a type that allows year, month",
-                "users has a column _seen_day, as the partitions need",
+                "users has a column _seen_day: the partitions need this name",
             ],
         ),
         (table({}, "_is_current", options={"mode": "history"}), ["users has no column _is_current"]),

@@ -110,8 +110,8 @@ def commit(
     if time.time() * 1000 < table.metadata.last_updated_ms - _CLOCKS_DIFFER_MS:
         raise HeadraceError(
             Kind.SINK_BUSY,
-            f"the clock is behind the last commit of {table.location()}",
-            "Set it right, or wait.",
+            f"the clock of this machine is behind the last commit of {table.location()}",
+            "Correct the clock, or wait.",
         )
     made = _add_snapshots(change, {OWN: f"{position[0]}/{position[1]}"}, added, removed)
     reaching_commit(name, "mirror_commit")

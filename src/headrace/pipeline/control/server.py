@@ -48,7 +48,7 @@ class ControlServer(HttpServer):
         super().start()
         if self._is_readable:
             self._report.warning(
-                f"the private address {self.address} is not of this machine alone and has no certificate: "
+                f"other machines reach the private address {self.address}, which has no certificate: "
                 "whoever reads the network reads its tokens"
             )
 

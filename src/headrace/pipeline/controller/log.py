@@ -228,7 +228,7 @@ def unknown_slot(name: str) -> HeadraceError:
     """Return the error of a slot that is there while nothing is stored of its deployment."""
     return HeadraceError(
         Kind.SLOT_UNKNOWN,
-        f"the slot {name!r} exists, but this cluster knows nothing of it",
+        f"the slot {name!r} exists, but this cluster has no state of it",
         "If it belongs to another program, name another slot with --slot. If the cluster has lost the state "
         f"of this deployment: {BACKFILL_AGAIN}",
     )

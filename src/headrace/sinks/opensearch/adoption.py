@@ -44,7 +44,7 @@ def check_deletable(held: Sequence[AliasHolder], name: str, *, delete_index: boo
     if any(holder.alias is None for holder in held) and not delete_index:
         raise HeadraceError(
             Kind.SINK_REJECTED,
-            f"{name} is no alias but an index, which has to be deleted before the name is free",
+            f"{name} is an index, not an alias: it must be deleted before the name is free",
             "Add --delete-index; keep a snapshot or a copy (_clone) for the way back.",
         )
 

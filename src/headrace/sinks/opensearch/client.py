@@ -206,7 +206,7 @@ class Answer:
         except ValueError as error:
             raise HeadraceError(
                 Kind.SINK_REJECTED,
-                f"what answers at {self.place} does not speak OpenSearch's language",
+                f"what answers at {self.place} does not answer as OpenSearch does",
                 "Check the URL of the sink.",
             ) from error
 

@@ -173,7 +173,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
         return HeadraceError(
             Kind.SINK_BUSY,
             f"OpenSearch at {place} cannot do that now (status {status}){said}",
-            "None, if it passes: a snapshot has to end, and what was cancelled or lost is begun again.",
+            "Wait: the request is tried again. If this goes on, see whether a snapshot of the cluster hangs.",
         )
     return HeadraceError(
         Kind.SINK_REJECTED,

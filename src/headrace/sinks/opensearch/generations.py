@@ -153,7 +153,7 @@ class Generations:
         if generation is None:
             raise HeadraceError(
                 Kind.SINK_BUSY,
-                f"the cluster does not know the index {index} yet, which it was told to create",
+                f"the cluster was told to create the index {index}, and does not know it yet",
                 "Look at the cluster's health and its pending tasks.",
             )
         # A template may change what is stored without any error at creation.

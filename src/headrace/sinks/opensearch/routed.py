@@ -54,7 +54,7 @@ class Shards:
             if not led_to:
                 raise HeadraceError(
                     Kind.SINK_BUSY,
-                    f"a shard of the index {index} is nowhere",
+                    f"a shard of the index {index} is on no node",
                     "Look at the cluster's health.",
                 )
             found.setdefault(led_to[0]["shard"], str(number))

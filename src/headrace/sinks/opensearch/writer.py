@@ -229,7 +229,7 @@ class OpenSearchWriter(DocumentWriter):
         return HeadraceError(
             error.kind,
             f"{error.cause}: the request was {where})",
-            "If it is the document that the cluster cannot bear, put a `limit` on its longest list, or set "
+            "If the document is too large for the cluster, put a `limit` on its longest list, or set "
             "max_document_bytes of the sink below its size: it is refused then, as on_error says. "
             + error.remedy,
             detail=f"{error.cause}: the request was {where}, id {item.id})",

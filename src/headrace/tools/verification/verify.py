@@ -313,5 +313,5 @@ def _check_published(generations: Generations, index: str, generation: Generatio
             Kind.CONTINUITY,
             f"the alias {generations.alias(index)} serves {held}, "
             f"the pipeline writes {generation.generation}",
-            "Stop and start `headrace run`: it serves what it writes, and seeds what is gone.",
+            "Stop and start `headrace run`: it leads readers to what it writes, and backfills what is gone.",
         )
