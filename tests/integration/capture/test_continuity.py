@@ -257,7 +257,7 @@ def end_of_log(source: Source) -> int:
 
 
 @pytest.mark.parametrize("backlog", [None, 1])
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_storage_that_was_put_back_and_has_written_past_is_refused(
     server: EmbeddedPostgres, backlog: int | None, stopped: bool
 ) -> None:

@@ -481,7 +481,11 @@ def test_a_partition_that_is_locked_holds_no_query_up(
 
 
 @pytest.mark.parametrize(
-    "statement", ["ALTER TABLE heir INHERIT bare", "CREATE TABLE son () INHERITS (bare)"]
+    "statement",
+    [
+        "ALTER TABLE heir INHERIT bare",
+        pytest.param("CREATE TABLE son () INHERITS (bare)", marks=pytest.mark.long),
+    ],
 )
 def test_a_table_that_comes_to_inherit_ends_the_query(query: Callable[..., Query], statement: str) -> None:
     started = begin(query, "bare")

@@ -135,7 +135,7 @@ def test_a_table_that_another_program_wrote_is_read_again(
         assert compare(mirror)["wide"].is_right
 
 
-@pytest.mark.parametrize("name", ["wide", "versions", "events"])
+@pytest.mark.parametrize("name", ["wide", "versions", pytest.param("events", marks=pytest.mark.long)])
 def test_a_table_that_was_put_back_from_an_older_copy_is_read_again_unless_it_has_a_past(
     mirror: MirroredLake, config: MirrorConfig, database: str, name: str, tmp_path: Path
 ) -> None:
