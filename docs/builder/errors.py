@@ -58,7 +58,7 @@ def error_page(remedy: Remedy) -> str:
     if not messages:
         return page
     rows = [(cell(cause), cell(remedy)) for cause, remedy in messages]
-    return f"{page}\n## Messages\n\nWhat differs stands in capitals.\n\n{table(('cause', 'remedy'), rows)}"
+    return f"{page}\n## Messages\n\nWords in capitals differ from case to case.\n\n{table(('cause', 'remedy'), rows)}"
 
 
 def _remedy(name: str, text: str) -> Remedy:
