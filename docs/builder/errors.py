@@ -58,7 +58,8 @@ def error_page(remedy: Remedy) -> str:
     if not messages:
         return page
     rows = [(cell(cause), cell(remedy)) for cause, remedy in messages]
-    return f"{page}\n## Messages\n\nWords in capitals differ from case to case.\n\n{table(('cause', 'remedy'), rows)}"
+    listed = table(("cause", "remedy"), rows)
+    return f"{page}\n## Messages\n\nWords in capitals differ from case to case.\n\n{listed}"
 
 
 def _remedy(name: str, text: str) -> Remedy:

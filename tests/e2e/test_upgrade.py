@@ -1,71 +1,25 @@
-"""A real pg_upgrade: the run goes on with the new server, and with no other one."""
+"""A real pg_upgrade: the run and the mirror go on with the new server, and with no other one."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from e2e.harness import Headrace, Shop
+from headrace.config.mirror import Format
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
-from headrace.postgres.connection import connect, execute
-from support.servers import installation, short_lived_server
-
-_MOVES_SLOTS_SINCE = 17
+from support.lake import FORMATS, Mirrored
+from support.upgrading import end_of_log, is_confirmed, stop_autovacuum, two_servers, upgrade
 
 
 @pytest.fixture
 def servers() -> Iterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
-    with ExitStack() as stack:
-        yield (
-            stack.enter_context(
-                short_lived_server(settings={"autovacuum_naptime": "1"}, binaries=installation())
-            ),
-            stack.enter_context(short_lived_server(binaries=installation())),
-        )
-
-
-def pg_upgrade(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
-    """Move everything of a stopped server to another stopped one, as an operator does."""
-    for server in (old, new):
-        access = server._site.data / "pg_hba.conf"
-        access.write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
-    account, folder = new._site.account, new._site.folder / "upgrade"
-    folder.mkdir()
-    if account is not None:
-        os.chown(folder, account.uid, account.gid)
-    done = subprocess.run(
-        [
-            new._site.binaries / "pg_upgrade",
-            *("--old-bindir", old._site.binaries, "--new-bindir", new._site.binaries),
-            *("--old-datadir", old._site.data, "--new-datadir", new._site.data),
-            *("--username", "postgres", "--socketdir", folder, "--no-sync"),
-            *("--old-options", "-c wal_level=logical", "--new-options", "-c wal_level=logical"),
-        ],
-        cwd=folder,
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    new._password = old._password
-
-
-def stop_autovacuum(server: EmbeddedPostgres) -> None:
-    """Stop what commits by itself: pg_upgrade refuses a slot behind a commit."""
-    with connect(server.url) as connection:
-        execute(connection, "ALTER SYSTEM SET autovacuum = off")
-        execute(connection, "SELECT pg_reload_conf()")
-        at_work = "SELECT 1 FROM pg_stat_activity WHERE backend_type LIKE 'autovacuum%'"
-        assert until(lambda: not [*execute(connection, at_work)], 30)
+    with two_servers() as servers:
+        yield servers
 
 
 def adopted(pipeline: Headrace) -> str:
@@ -83,10 +37,6 @@ def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
     old, new = servers
     before = old.create_database("shop")
     shop = Shop(before, 30)
-    with connect(old.url) as connection:
-        [(version,)] = execute(connection, "SELECT current_setting('server_version_num')::int / 10000")
-    if version < _MOVES_SLOTS_SINCE:
-        pytest.skip("pg_upgrade of this server does not move logical slots")
     pipeline = Headrace(tmp_path, shop, opensearch.url, "upgraded")
     try:
         pipeline.start()
@@ -98,10 +48,7 @@ def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
         assert "is applied" in pipeline.run_command("wait").stderr
         pipeline.terminate()
 
-        old.stop()
-        new.stop()
-        pg_upgrade(old, new)
-        new.start()
+        upgrade(old, new)
         shop.url = new.database_url("shop")
         pipeline.config.write_text(pipeline.config.read_text().replace(before, shop.url))
         shop.run("UPDATE users SET name = name || '!'", "DELETE FROM users WHERE id = 3")
@@ -121,3 +68,53 @@ def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
         assert "there is nothing to adopt" in adopted(pipeline)
     finally:
         pipeline.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_mirror_goes_on_after_pg_upgrade_and_reads_no_table_again(
+    servers: tuple[EmbeddedPostgres, EmbeddedPostgres], tmp_path: Path, kind: Format
+) -> None:
+    old, new = servers
+    before = old.create_database("lake")
+    mirror = Mirrored(tmp_path, before, "upgraded", kind=kind)
+    adopt = ("adopt", "--upgraded", "--mirror", "--yes", "--config", str(mirror.config))
+    mirror.run(
+        "CREATE TABLE plain (id int PRIMARY KEY, name text)",
+        "CREATE TABLE parted (id int, name text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
+        "CREATE TABLE parted_low PARTITION OF parted FOR VALUES FROM (0) TO (100)",
+        "INSERT INTO plain SELECT i, 'n' || i FROM generate_series(1, 50) AS i",
+        "INSERT INTO parted SELECT * FROM plain",
+    )
+    try:
+        mirror.start()
+        mirror.run("UPDATE plain SET name = name || '?'")
+        mirror.converges("plain", "parted")
+        stop_autovacuum(old)
+        mirror.run("DELETE FROM parted WHERE id < 5")
+        written = end_of_log(before)
+        assert until(lambda: is_confirmed(before, "upgraded", written), 60)
+        mirror.terminate()
+
+        upgrade(old, new)
+        mirror.url = new.database_url("lake")
+        mirror.config.write_text(mirror.config.read_text().replace(before, mirror.url))
+        mirror.run(
+            "UPDATE plain SET name = name || '!' WHERE id < 9", "INSERT INTO parted VALUES (60, 'new')"
+        )
+        mirror.start()
+        assert mirror.wait_end(120) == 1
+        assert "another database system" in mirror.last_output()
+        mirror.close()
+        done = mirror.run_command(*adopt)
+        assert done.stderr.endswith("`headrace mirror` goes on from there\n"), done.stderr
+
+        mirror.start()
+        mirror.converges("plain", "parted")
+        mirror.run("ALTER TABLE plain ADD more int DEFAULT 7", "UPDATE parted SET name = 'x' WHERE id = 60")
+        mirror.converges("plain", "parted")
+        assert mirror.last_output().count("loading") == len(("plain", "parted")), "once, before the upgrade"
+        mirror.terminate()
+        assert "there is nothing to adopt" in mirror.run_command(*adopt).stderr
+    finally:
+        mirror.close()

@@ -231,7 +231,8 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
         raise HeadraceError(
             Kind.CONTINUITY,
             f"the connection leads to another database system now ({origin.system}, before {before.system})",
-            f"Positions of one system mean nothing on another: correct the address. {_START_OVER}",
+            "Positions of one system mean nothing on another: correct the address. After pg_upgrade see "
+            f"docs/guides/upgrading.md. Else: {_START_OVER[0].lower()}{_START_OVER[1:]}",
         )
     if origin.timeline != before.timeline:
         left = now.left(before)

@@ -1,4 +1,4 @@
-"""`headrace adopt`: take over the name of another tool's index, or a server that pg_upgrade has made."""
+"""`headrace adopt`: take over the name of another tool's index."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
-from headrace.model.lsn import format_lsn
 from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.adoption import adopt, check_deletable, holders
 from headrace.tools.applied_position import AppliedPosition
-from headrace.tools.upgrade import plan_adoption
 
 
 def adopt_name(context: CommandContext, index: str | None, name: str | None, *, delete_index: bool) -> bool:
@@ -69,33 +67,6 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
     undo = {"actions": back}
     terminal.data({**found_now, "done": True, "undo": undo} if context.as_json else undo)
     return True
-
-
-def adopt_server(context: CommandContext) -> bool:
-    """Let the deployment go on with a server that pg_upgrade has made of the one before, after a question.
-
-    Raises:
-        HeadraceError: as for `plan_adoption`.
-    """
-    with plan_adoption(context.open_project()) as planned:
-        before, after = planned.before, planned.after
-        terminal.say(
-            f"the system was {before.system_identifier}, and its log was read to {format_lsn(before.applied)}"
-        )
-        terminal.say(
-            f"the system is {after.system_identifier}, and the slot {after.slot} stands at "
-            f"{format_lsn(after.applied)}"
-        )
-        terminal.say("publication and tables are the same")
-        agreed = context.agrees("Has pg_upgrade made this server of the one before?")
-        if agreed:
-            planned.apply()
-            terminal.done("done; `headrace run` goes on from there")
-        _report(
-            context,
-            {"system": after.system_identifier, "position": format_lsn(after.applied), "done": agreed},
-        )
-    return agreed
 
 
 def _report(context: CommandContext, found: Mapping[str, object]) -> None:

@@ -619,10 +619,12 @@ def adopt(
     ] = None,
     delete_index: Annotated[bool, typer.Option(help="delete an index that has this name")] = False,
     upgraded: Annotated[bool, typer.Option(help="go on with a server that pg_upgrade made")] = False,
+    mirror: Annotated[bool, typer.Option("--mirror", help="with --upgraded: of the mirror")] = False,
 ) -> bool:
     """Point a name that readers use to this deployment's index, in one step; print how to undo it.
 
-    With --upgraded: let the deployment go on with a server that pg_upgrade has made of the one before.
+    With --upgraded: let the deployment, or with --mirror the mirror, go on with a server that pg_upgrade has
+    made of the one before.
 
     With --format json it prints `name`, `index`, `before` (a list of indexes), `done`, `undo` (the body of a
     POST to /_aliases, or null); with --upgraded `system`, `position`, `done`.
@@ -631,10 +633,12 @@ def adopt(
       headrace adopt users --name people --delete-index
       headrace adopt --upgraded
     """
+    if mirror and not upgraded:
+        raise typer.BadParameter("--mirror is for --upgraded")
     if upgraded:
-        from headrace.cli.adopt import adopt_server
+        from headrace.cli.adopt_upgraded import adopt_server, adopt_server_of_mirror
 
-        return adopt_server(context)
+        return adopt_server_of_mirror(context) if mirror else adopt_server(context)
     from headrace.cli.adopt import adopt_name
 
     return adopt_name(context, index, alias, delete_index=delete_index)

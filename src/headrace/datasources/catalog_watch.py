@@ -13,6 +13,7 @@ from typing import Any
 from headrace.catalog.differences import CatalogChange
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
+from headrace.catalog.moved import find_differences
 from headrace.catalog.unlogged import find_unlogged, following, with_named
 from headrace.datasources.query_schema import check_inheritance_children
 from headrace.errors import HeadraceError, Kind, Retry
@@ -73,6 +74,20 @@ class CatalogWatch:
         if self._now is None and stored.get(_KEY):
             self._text = str(stored[_KEY])
             self._baseline = Fingerprint.from_text(self._text)
+
+    def take_up(self, stored: Mapping[str, Any]) -> Sequence[str]:
+        """Know the catalog of a server that pg_upgrade has made; return how it is not that of an offset.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        if not has_catalog(stored):
+            return ("the checkpoint has no catalog to compare with, because of onUnloggedChange=ignore",)
+        now = self._read(self._session.get(), self._tables())
+        found = [*find_differences(Fingerprint.from_text(str(stored[_KEY])), now)]
+        if not found:
+            self._keep(now)
+        return found
 
     def fields(self) -> dict[str, Any]:
         """Return the offset's fields; the catalog of now where nothing was compared yet.

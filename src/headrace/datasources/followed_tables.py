@@ -9,7 +9,7 @@ have not reached yet.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -196,6 +196,12 @@ class FollowedTables:
             self._published = self._read_published()
         catalog = self._catalog.fields() if self._watches_catalog else {}
         return table_fields(self.named) | self._published.to_json() | catalog
+
+    def take_up(self, start: Mapping[str, Any]) -> Iterator[str]:
+        """Yield how the catalog is not the one of an offset, moved by pg_upgrade; else it is known then."""
+        if added := {*self.named} - {*(tables_of(start) or self.named)}:
+            yield f"{_join(sorted(added))} is new in the option tables: add it afterwards"
+        yield from self._catalog.take_up(start)
 
     def check_published(self, start: Mapping[str, Any]) -> None:
         """Check that the publication sends the followed tables, and has done so since `start` was stored."""

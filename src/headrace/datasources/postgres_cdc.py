@@ -53,6 +53,7 @@ from headrace.datasources.starting_offsets import (
     later_offset,
     resume_offset,
 )
+from headrace.datasources.upgraded import adopted_offset, is_adoption
 from headrace.errors import HeadraceError, Kind
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
@@ -175,7 +176,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @short_traceback()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a moment for changes, and return where the next batch ends."""
-        return self._retry_after_loss(lambda: self._next(start, limit))
+        adopted = None if self._resumed else adopted_offset(self._options, start, self._tables)
+        return adopted or self._retry_after_loss(lambda: self._next(start, limit))
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         stored, origin = Offset.from_json(start), LogOrigin.from_json(start)
@@ -334,6 +336,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions
 
     def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        if is_adoption(start, end):
+            return [ChangePartition([])]
         first, last = SnapshotProgress.from_json(start), SnapshotProgress.from_json(end)
         if first is not None or last is not None:
             return self._parts(first or SnapshotProgress(), last)

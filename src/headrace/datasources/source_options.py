@@ -30,7 +30,7 @@ class CdcOptions(DatabaseOptions):
     temporary_slot: bool = Field(
         default=False,
         description="a slot that ends with the query and keeps no log afterwards, for a look at a table; its "
-        "checkpoint cannot be gone on from, and a connection that is lost ends the query",
+        "checkpoint cannot be used again, and a connection that is lost ends the query",
     )
     envelope: Envelope | None = Field(
         None,
@@ -62,6 +62,12 @@ class CdcOptions(DatabaseOptions):
         description="where the slot was recreated, moved or lost, so that it cannot give what follows the "
         "checkpoint, `true` ends the query. `false` goes on from where it can, recreates a slot that is "
         "gone, and logs from where to where changes are missing",
+    )
+    upgraded_from: str | None = Field(
+        None,
+        description="the identifier of the database system that pg_upgrade has made this server of (from 17 "
+        "on), as `pg_controldata` prints it: a checkpoint of that system goes on here. Slot and catalog are "
+        "compared first; once the checkpoint is on this server, the option does nothing",
     )
     where: dict[TableName | None, str] = Field(
         {},

@@ -69,6 +69,7 @@ class PostgresSource(CdcOptions):
             starting_offsets: str = "snapshot",
             bootstrap: str = "snapshot",
             fail_on_data_loss: bool = True,
+            upgraded_from: str | None = None,
             new_tables: Literal["refuse", "follow", "snapshot"] = "refuse",
             on_schema_change: Literal["fail", "rescue", "ignore"] = "fail",
             on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = "fail",

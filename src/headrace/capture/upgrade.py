@@ -1,0 +1,72 @@
+"""Go on with a server that pg_upgrade has made: the same tables, on a system with another identifier.
+
+A position means nothing on another system, so a reader refuses one. pg_upgrade is the exception: it moves a
+logical slot (from PostgreSQL 17 on) only where the slot has confirmed the whole log, makes it anew on the new
+system before anybody can write there, and lets the new log begin behind the old one. So nothing is missing
+between what was read and that slot. That pg_upgrade made the server is for its operator to say; the rest is
+checked here (decision 0194).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.capture.continuity import LogOrigin, LogPositions
+from headrace.capture.offset import Offset
+from headrace.errors import HeadraceError, Kind
+from headrace.model.lsn import format_lsn
+
+
+def check_upgraded(
+    now: LogPositions,
+    slot: str,
+    reached: Offset,
+    before: LogOrigin,
+    *,
+    differences: Iterable[str],
+    start_over: str,
+) -> None:
+    """Raise an error unless the server can be what pg_upgrade has made of the one before.
+
+    Args:
+        now: the positions that the server reports.
+        slot: the slot's name.
+        reached: what was read of the log of the server before.
+        before: the origin of that log.
+        differences: how the catalog is another one than it was; it is looked at last.
+        start_over: the remedy where the server was made in another way.
+
+    Raises:
+        HeadraceError: USAGE where it is the same system; CONTINUITY where it is another server; what
+            reading the differences raises.
+    """
+    if now.origin.system == before.system:
+        raise HeadraceError(
+            Kind.USAGE,
+            "the server is the one that was read: there is nothing to adopt",
+            "Start as usual.",
+        )
+    why = next(_obstacles(now, slot, reached, before), None) or next(iter(differences), None)
+    if why is not None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"this server is not what pg_upgrade makes of the one that was read: {why}",
+            f"Lead the address to the upgraded server. If it was made in another way: {start_over}",
+        )
+
+
+def _obstacles(now: LogPositions, slot: str, reached: Offset, before: LogOrigin) -> Iterator[str]:
+    if now.origin.database != before.database:
+        yield "the database has another oid, and pg_upgrade keeps it"
+    if now.origin.standby:
+        yield "it is a standby, and the slot is on its primary"
+    if now.confirmed is None:
+        yield f"it has no usable slot {slot!r}; pg_upgrade moves slots from PostgreSQL 17 on"
+    elif reached.transaction is not None:
+        # pg_upgrade would have refused to move the slot, which was not confirmed up to its end.
+        yield f"a transaction was read in part, up to {format_lsn(reached.transaction)}"
+    elif now.confirmed < reached.lsn:
+        yield (
+            f"its slot {slot!r} stands at {format_lsn(now.confirmed)}, before the position "
+            f"{format_lsn(reached.lsn)} that was read"
+        )

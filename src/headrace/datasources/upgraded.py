@@ -1,0 +1,58 @@
+"""Let a checkpoint go on with the server that pg_upgrade has made of the one before (decision 0194)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.capture import LogOrigin, Offset
+from headrace.capture.continuity import read_positions
+from headrace.capture.upgrade import check_upgraded
+from headrace.datasources.followed_tables import FollowedTables, since_fields, since_of
+from headrace.datasources.initial_snapshot import SnapshotProgress
+from headrace.datasources.source_options import CdcOptions
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.address import for_slot
+from headrace.postgres.replication import ReplicationConnection
+
+_START_OVER = "start with a new slot and a new checkpoint, and backfill again what was read from here."
+
+
+def adopted_offset(
+    options: CdcOptions, start: Mapping[str, Any], tables: FollowedTables
+) -> dict[str, Any] | None:
+    """Return the offset of the same place on the server that pg_upgrade has made; None where it made none.
+
+    Args:
+        options: of the query; `upgradedFrom` names the system of the server before.
+        start: the last offset in the checkpoint.
+        tables: know the catalog of the new server afterwards.
+
+    Raises:
+        HeadraceError: CONTINUITY where the server is another one, or rows were being read; CONNECTION,
+            DATABASE.
+    """
+    before = LogOrigin.from_json(start)
+    if before is None or before.system != options.upgraded_from:
+        return None
+    with ReplicationConnection(for_slot(options.connection, options.slot), "headrace look") as connection:
+        now = read_positions(connection, options.slot)
+    if now.origin.system == before.system:
+        return None
+    if SnapshotProgress.from_json(start) is not None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            "the rows of a table were being read when the server was upgraded, and their snapshot is gone",
+            f"Lead the address to the server before and let the query go on; or {_START_OVER}",
+        )
+    reached, differences = Offset.from_json(start), tables.take_up(start)
+    check_upgraded(now, options.slot, reached, before, differences=differences, start_over=_START_OVER)
+    assert now.confirmed is not None, "a missing slot is refused"
+    place = Offset(now.confirmed)
+    return place.to_json() | since_fields(since_of(start), place.lsn) | now.origin.to_json() | tables.fields()
+
+
+def is_adoption(start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+    """Tell whether a batch leads from one system to another: it has no changes."""
+    before, after = LogOrigin.from_json(start), LogOrigin.from_json(end)
+    return before is not None and after is not None and before.system != after.system
