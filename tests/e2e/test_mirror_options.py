@@ -152,7 +152,7 @@ def test_options_hold_through_loads_changes_kills_and_other_options(mirror: Mirr
     assert_partitions(mirror, ORDERS, "month")
 
     mirror.run("ALTER TABLE people RENAME note TO remark", "UPDATE people SET remark = 'secret remark'")
-    told = "waits: masks: the table people has no column note that is mirrored"
+    told = 'waits: masks: the table people has no mirrored column "note"'
     mirror.waits_until(lambda: told in mirror.output.read_text(), lambda: "it said nothing")
     mirror.run("INSERT INTO orders (id) VALUES (999999)")
     others_converge(mirror)

@@ -30,7 +30,7 @@ def check_mirror(context: CommandContext) -> bool:
         (str(table.table), table.mode, _rows(table), size(table.size.size), _todo(table))
         for table in plan.tables
     ]
-    terminal.table(("table", "mode", "rows, about", "size", "a start"), rows, right=(2, 3))
+    terminal.table(("table", "mode", "rows, about", "size", "the next start"), rows, right=(2, 3))
     for what, name in (("publication", plan.publication), ("slot", plan.slot)):
         if name is not None:
             terminal.say(f"the {what} {name} will be created")
@@ -40,7 +40,10 @@ def check_mirror(context: CommandContext) -> bool:
         terminal.warn(plan.risk)
     for table, error in sorted(plan.waiting.items()):
         terminal.warn(f"{table} will wait: {error.cause}. {error.remedy}")
-    terminal.done(_summary(plan))
+    if plan.waiting:
+        terminal.warn(f"{_summary(plan)}; {quantity(len(plan.waiting), 'table')} will wait")
+    else:
+        terminal.done(_summary(plan))
     return not plan.waiting
 
 
@@ -62,7 +65,7 @@ def _rows(table: TablePlan) -> str:
 def _todo(table: TablePlan) -> str:
     if table.complete is not None:
         altered = "" if table.why is None else f"{table.why}; "
-        return f"{altered}goes on from {format_lsn(table.complete)}"
+        return f"{altered}goes on at {format_lsn(table.complete)} of the log"
     return "loads it" if table.why is None else f"reads it again: {table.why}"
 
 

@@ -57,7 +57,7 @@ def _print(found: TableComparison, *, repair: bool) -> None:
         terminal.say(f"{found.table}: a table of changes is not compared{again}")
     elif found.waits_for is not None:
         terminal.warn(f"{found.table} waits, and is not compared: {found.waits_for}")
-        terminal.say("Start `headrace mirror`: it says what to do, and reads the table again when it can")
+        terminal.say("`headrace mirror check` says what to do; the mirror reads the table again once it can")
     elif not found.wrong and not found.undecided:
         again = "; the table was read again" if found.read_again else ""
         rows = f"{found.table}: {quantity(found.rows, 'row')}"
@@ -77,12 +77,15 @@ def _print_differences(found: TableComparison, *, repair: bool) -> None:
     for what, keys in differences.items():
         if keys:
             more = f" … and {len(keys) - _EXAMPLES:,} more" if len(keys) > _EXAMPLES else ""
-            terminal.answer(f"  {what:<10} {len(keys):,}: {', '.join(map(_shown, keys[:_EXAMPLES]))}{more}")
+            shown = ", ".join(map(_shown, keys[:_EXAMPLES]))
+            terminal.answer(f"  {what:<10} {quantity(len(keys), 'row')}, by key: {shown}{more}")
     if found.undecided:
         terminal.answer(f"  undecided  {found.undecided:,}: they differ; the log may have their changes")
         terminal.say("Start `headrace mirror`, or run `headrace mirror --once`, and verify again")
     if found.repaired:
-        terminal.answer(f"  repaired   {found.repaired:,}")
+        terminal.answer(f"  repaired   {quantity(found.repaired, 'row')}")
+    if 0 < found.wrong <= found.repaired:
+        terminal.done(f"{found.table} was repaired: all as in the database")
     if found.wrong and not repair:
         command = f"headrace mirror verify {format_table(found.table)} --repair"
         terminal.say(f"`{command}` reads the table again; no mirror may run meanwhile")

@@ -49,7 +49,10 @@ class Alteration:
         renamed = [f"{old} → {new}" for old, new in self.renamed.items()]
         gone = {field.name for field in self.schema if DROPPED in (field.metadata or {})}
         dropped = [f"-{field.name}" for field in self.schema if field.name in gone - {*self.sources.values()}]
-        return ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed]) or "types or partitions"
+        return (
+            ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed])
+            or "types, partitions or dropped columns"
+        )
 
     @property
     def renamed(self) -> dict[str, str]:

@@ -14,7 +14,10 @@ from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 
 _ABSENT = "the log has no table of this name: it may be a view, a partition, or unlogged"
-_NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
+_NO_KEY = (
+    "no key tells changed rows apart; the table is taken in once it has a primary key, or REPLICA IDENTITY "
+    "FULL where the mode is not history"
+)
 
 
 class TableChooser:

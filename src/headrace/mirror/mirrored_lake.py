@@ -214,12 +214,12 @@ class MirroredLake:
             actions, _ = self._writer.observer.decide(tables, known, unsent)
             publication, slot = self.config.publication, self.config.slot
             plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
-            excluded = self._selection.find_excluded(session)
+            left_out = self._selection.find_left_out(session)
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
         return replace(
             plan,
             waiting=waiting | {**plan.waiting},
-            left_out=self._chooser.left_out | dict.fromkeys(excluded, "`exclude` takes it out"),
+            left_out=self._chooser.left_out | left_out,
             risk=self._log.find_risk(positions),
         )
 

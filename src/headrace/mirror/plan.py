@@ -12,6 +12,7 @@ from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import Action, Alter, Load, ReadParts, Wait
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName, name_arrays
+from headrace.model.units import quantity
 from headrace.model.units import size as size_text
 from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.session import ReadSession
@@ -158,5 +159,5 @@ def total(sizes: Iterable[TableSize]) -> str:
     """Return how large tables are together, for people."""
     found = list(sizes)
     rows = [size.rows for size in found if size.rows is not None]
-    counted = f"about {sum(rows):,} rows, " if len(rows) == len(found) else ""
+    counted = f"about {quantity(sum(rows), 'row')}, " if len(rows) == len(found) else ""
     return f"{counted}{size_text(sum(size.size for size in found))}"

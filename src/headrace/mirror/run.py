@@ -217,7 +217,7 @@ class MirrorRun:
             self.mirrored.notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
-            if once:
+            if once and len(arrow):
                 self._report.info(f"{quantity(len(arrow), 'change')} written")
             # Behind a large batch more is waiting; behind a small one a pause saves commits.
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:

@@ -78,6 +78,12 @@ WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind IN ('r'
 ORDER BY 1, 2
 """
 
+_UNLOGGED = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'u' AND NOT c.relispartition
+"""
+
 # pg_get_expr of a table would wait for a lock on it; bounds name no column.
 _LEAVES = """
 WITH RECURSIVE part (root, oid, relkind, path) AS (
@@ -152,7 +158,7 @@ class Selection:
         found = tuple(
             table
             for table in list_tables(session)
-            if any(part.matches(table) for part in self._parts) and (table not in owned or self.names(table))
+            if self._matches(table) and (table not in owned or self.names(table))
         )
         if not found:
             patterns = [pattern for part in self._parts for pattern in part.patterns]
@@ -186,14 +192,26 @@ class Selection:
         if problems:
             raise ErrorGroup(problems)
 
-    def find_excluded(self, session: ReadSession) -> list[TableName]:
-        """Return the tables that belong to no part, because `exclude` takes them out of one."""
-        return [
-            table
+    def find_left_out(self, session: ReadSession) -> dict[TableName, str]:
+        """Return why tables are not mirrored that patterns match, whatever their keys are."""
+        excluded = {
+            table: "`exclude` takes it out"
             for table in list_tables(session)
-            if any(part.excludes(table) for part in self._parts)
-            and not any(part.matches(table) for part in self._parts)
-        ]
+            if any(part.excludes(table) for part in self._parts) and not self._matches(table)
+        }
+        silent = {
+            table: why
+            for sql, why in (
+                (_OF_EXTENSIONS, "an extension owns it"),
+                (_UNLOGGED, "it is unlogged: its changes are not in the log"),
+            )
+            for table in (TableName(*row) for row in session.query(sql))
+            if self._matches(table) and not self.names(table)
+        }
+        return excluded | silent
+
+    def _matches(self, table: TableName) -> bool:
+        return any(part.matches(table) for part in self._parts)
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]

@@ -84,7 +84,7 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
                 near = nearest(absent[0], columns)
                 raise HeadraceError(
                     Kind.BINDING,
-                    f"{option}: no table of its [[mirror.tables]] has a column {absent[0]}",
+                    f'{option}: no table of its [[mirror.tables]] has a column "{absent[0]}"',
                     f"Write the column as it is called now{f' ({near}?)' if near else ''}, or leave it out.",
                 )
 
@@ -133,7 +133,7 @@ def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         if name not in table.columns:
             yield HeadraceError(
                 Kind.BINDING,
-                f"masks: the table {table.name} has no column {name} that is mirrored",
+                f'masks: the table {table.name} has no mirrored column "{name}"',
                 f"Write the column as it is called now, or leave it out. Mirrored are: {_listed(table)}.",
             )
         elif name in table.key and kind != "sha256":
@@ -183,7 +183,7 @@ def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partitio
     if partition.column not in own.names:
         return HeadraceError(
             Kind.BINDING,
-            f"partition_by: the table {table.name} has no column {partition.column} that is mirrored",
+            f'partition_by: the table {table.name} has no mirrored column "{partition.column}"',
             f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
         )
     # Its partitions would be folders, or values in files' statistics, with what the mask is to hide.
@@ -222,14 +222,21 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
         yield from _key_problems(table)
 
 
+def _key_remedy(table: MirroredTable) -> str:
+    name, is_full = quoted(table.name), table.has_full_identity
+    key, full = f"ALTER TABLE {name} ADD PRIMARY KEY (…)", f"ALTER TABLE {name} REPLICA IDENTITY FULL"
+    if table.part.mode != "history":
+        return f"Run: {key}. Or: {full}."
+    return f'Run: {key}. Or choose mode = "current"{"" if is_full else f" and run: {full}"}.'
+
+
 def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     # FULL tells rows by all of their values: enough to count them, not to follow one through its versions.
     if not table.key and (table.part.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
             f"the table {table.name} has no key: the log does not say which row of it was changed",
-            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or, but not for mode history: ALTER "
-            f"TABLE {quoted(table.name)} REPLICA IDENTITY FULL.",
+            _key_remedy(table),
         )
     absent = [name for name in table.key if name not in table.columns]
     if absent:

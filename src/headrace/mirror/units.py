@@ -127,7 +127,7 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
             Kind.CONFIG,
             f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
             f"{' with soft_delete' if table.part.soft_delete else ''}",
-            f"Give its [[mirror.tables]] what it had, or remove {lake.uri}.",
+            f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {lake.uri}.",
         )
     )
 
@@ -251,7 +251,9 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
         highest=_highest(table, observed.noted),
     )
     if alteration.needs_load or table.is_known_by_content:
-        return Load(f"columns of {table.name} were altered: the lake does not have what their values are now")
+        return Load(
+            f"columns of {table.name}, or what the file says of them, have changed: their values must be read"
+        )
     return Alter(alteration)
 
 

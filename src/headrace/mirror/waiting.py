@@ -125,8 +125,8 @@ class WaitingTables:
         self.tables[name] = WaitingTable(error, pause, time.monotonic() + pause, said_of(table))
         remedy = f" {error.remedy}" if error.remedy else ""
         self._report.warning(
-            f"the table {name} waits: {error.cause}.{remedy} The others go on. It is read anew when it can "
-            f"go on; trying again in {pause:.0f} s"
+            f"the table {name} waits: {error.cause}.{remedy} The others go on. A changed "
+            f"file is read at the next start; trying again in {pause:.0f} s"
         )
 
     def remove(self, name: TableName) -> None:

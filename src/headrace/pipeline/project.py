@@ -295,6 +295,13 @@ def _primary_sink(deployment: Deployment) -> tuple[str, OpenSearchSink]:
     sinks = {
         sink_name: sink for sink_name, sink in deployment.sinks.items() if isinstance(sink, OpenSearchSink)
     }
+    if not sinks and deployment.mirror is not None and not deployment.indexes:
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{deployment.file}: there is a mirror, and no index and no sink for documents",
+            "For the mirror there are `headrace mirror check`, `headrace mirror verify`, `headrace slots` "
+            "and its status pages (`headrace mirror --public-address HOST:PORT`).",
+        )
     if not sinks:
         raise HeadraceError(
             Kind.CONFIG,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.pipeline.project import error_list, open_project
+from headrace.pipeline.project import error_list, open_endpoints, open_project
 from headrace.postgres.address import for_slot
 from headrace.schema.normal import spec_hash
 from headrace.state import StateKey
@@ -76,6 +76,13 @@ def test_what_this_version_cannot_run_is_a_mistake_in_the_file(write: Write, tex
     with pytest.raises(HeadraceError, match=words) as refused:
         open_project(write(text), {})
     assert refused.value.kind is Kind.CONFIG
+
+
+def test_a_command_of_documents_says_so_where_there_is_only_a_mirror(write: Write) -> None:
+    mirror = '[mirror]\nlocation = "lake"\n[[mirror.tables]]\ntables = ["*.*"]\n'
+    with pytest.raises(HeadraceError, match="there is a mirror, and no index") as refused:
+        open_endpoints(write(SOURCE + mirror), {})
+    assert "`headrace mirror verify`" in refused.value.remedy
 
 
 def test_the_first_cluster_keeps_the_state_unless_the_file_names_another(write: Write) -> None:
