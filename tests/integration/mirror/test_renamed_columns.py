@@ -75,7 +75,7 @@ def test_a_column_that_the_file_names_and_that_was_renamed_lets_its_table_wait(
 def test_columns_that_no_table_has_end_the_mirror(choice: dict[str, Any], url: str, tmp_path: Path) -> None:
     part = MirroredTables(tables=("public.*",), **choice)
     mirror = FollowedMirror.of(url, tmp_path, SLOT, part)
-    with pytest.raises(HeadraceError, match=r"has a column vv.* \(v\?\)"):
+    with pytest.raises(HeadraceError, match=r"has a column \"vv\".* \(v\?\)"):
         mirror.prepare()
     assert not (tmp_path / "public").exists()
 

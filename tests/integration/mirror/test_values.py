@@ -116,8 +116,8 @@ def test_a_table_that_waits_for_a_value_says_which_row_has_it(url: str, tmp_path
     ("option", "told"),
     [
         ({"types": {"id": "timestamptz"}}, "the column id of t is not a timestamp"),
-        ({"types": {"n_": "text"}}, "types, on_value: no table of its .* has a column n_"),
-        ({"on_value": {"n_": "null"}}, "types, on_value: no table of its .* has a column n_"),
+        ({"types": {"n_": "text"}}, 'types, on_value: no table of its .* has a column "n_"'),
+        ({"on_value": {"n_": "null"}}, 'types, on_value: no table of its .* has a column "n_"'),
     ],
 )
 def test_types_that_a_table_cannot_have_are_refused(

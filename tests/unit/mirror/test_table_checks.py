@@ -56,10 +56,10 @@ def table(
         (
             table({"email": "redact", "id": "null"}, "x", "day(y)"),
             [
-                "masks: the table users has no column email",
+                'masks: the table users has no mirrored column "email"',
                 "masks: the column id of users belongs to the key",
-                "partition_by: the table users has no column x",
-                "partition_by: the table users has no column y",
+                'partition_by: the table users has no mirrored column "x"',
+                'partition_by: the table users has no mirrored column "y"',
             ],
         ),
         (
@@ -72,7 +72,10 @@ def table(
                 "users has a column _seen_day: the partitions need this name",
             ],
         ),
-        (table({}, "_is_current", options={"mode": "history"}), ["users has no column _is_current"]),
+        (
+            table({}, "_is_current", options={"mode": "history"}),
+            ['users has no mirrored column "_is_current"'],
+        ),
         (table({}, "id", columns=("id",)), ["all columns of users would be partitions"]),
         (
             table({}, options={"soft_delete": True}, key=(), has_full_identity=True),
@@ -163,7 +166,7 @@ def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
 def test_a_column_that_no_table_of_a_part_has_is_refused_before_the_first_load(option: str) -> None:
     users, other = TableName("public", "users"), TableName("public", "other")
     tables = {users: table({}, options={option: ("id", "email")}), other: table({})}
-    with pytest.raises(HeadraceError, match="has a column email"):
+    with pytest.raises(HeadraceError, match='has a column "email"'):
         check_named_columns(tables, [other])
     check_named_columns(tables, [users, other])
     check_named_columns({other: table({})}, [])
