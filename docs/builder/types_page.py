@@ -15,8 +15,8 @@ _HEAD = """\
 
 **For Spark programmers and readers of documents**: what a value of each PostgreSQL type becomes.
 
-Values travel as the text that PostgreSQL prints, with the same settings on every connection, and become typed
-where typed columns are requested. So a value is the same whether it comes from a snapshot, the stream or a
+Values of the log travel as the text that PostgreSQL prints, with the same settings on every
+connection, and become typed where typed columns are requested. So a value is the same whether it comes from a snapshot, the stream or a
 replay. Why each type is what it is: [decisions on types](../decisions/types.md).
 
 ## Types with a name of their own
@@ -55,10 +55,11 @@ later values fail there; filter or cast first.
 
 - Numbers keep every digit. NaN and the infinities of numbers are the strings `"NaN"`, `"Infinity"`,
   `"-Infinity"`; those of dates and timestamps `"infinity"` and `"-infinity"`.
-- Documents have the same JSON, made by the database, with one difference: there NaN and the infinities are
-  null, alone and in arrays, because a search index refuses them.
+- Documents have the same JSON, made by the database, with one difference: NaN and the infinities, also those
+  of dates, are null there, alone and in arrays, because a search index refuses them.
 - Inside a composite type, `bytea` is PostgreSQL's hex text, `money` its text and `oid` a string, as `to_json`
-  has them. A type of an extension with a cast of its own to json is that in documents.
+  has them. If an extension's type has a cast of its own to json,
+  documents hold the result of that cast.
 - Line breaks between the tokens of a `json` value become spaces, so that a value is one line.
 """
 
