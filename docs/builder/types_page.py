@@ -15,9 +15,9 @@ _HEAD = """\
 
 **For Spark programmers and readers of documents**: what a value of each PostgreSQL type becomes.
 
-Values of the log travel as the text that PostgreSQL prints, with the same settings on every
-connection, and become typed where typed columns are requested. So a value is the same whether it comes from a snapshot, the stream or a
-replay. Why each type is what it is: [decisions on types](../decisions/types.md).
+Values of the log travel as the text that PostgreSQL prints, with the same settings on every connection, and
+become typed where typed columns are requested. So a value is the same whether it comes from a snapshot, the
+stream or a replay. Why each type is what it is: [decisions on types](../decisions/types.md).
 
 ## Types with a name of their own
 
