@@ -114,7 +114,7 @@ class LogReader:
             self._thread.join(timeout=10)
 
     def renew_connection(self) -> None:
-        """Connect again even while the buffer is full: reads have found another server than the log's.
+        """Connect again, even while the buffer is full: reads have found another server than the log's.
 
         A server that was restarted counts as another one until the continuity of its log has been checked.
         """
@@ -261,6 +261,8 @@ class LogReader:
         self._streaming = connection
         try:
             while not self._closing.is_set():
+                # A former primary that is still alive would keep this connection for ever.
+                self._check_renewal()
                 self._read_some(connection)
         finally:
             self._streaming = None
