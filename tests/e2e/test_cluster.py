@@ -116,7 +116,7 @@ def test_backfill_and_a_large_transaction_are_shared_by_both_workers(
 ) -> None:
     """And the log is read by the driver, whose log of events shows no password."""
     events = tmp_path / "events"
-    with deploy(users=60) as pipeline:
+    with deploy(users=3000) as pipeline:
         on_cluster(pipeline, cluster, events)
         pipeline.start()
         pipeline.wait_ready()

@@ -92,8 +92,7 @@ def test_a_mirror_goes_on_after_pg_upgrade_and_reads_no_table_again(
         mirror.converges("plain", "parted")
         stop_autovacuum(old)
         mirror.run("DELETE FROM parted WHERE id < 5")
-        written = end_of_log(before)
-        assert until(lambda: is_confirmed(before, "upgraded", written), 60)
+        assert until(lambda: is_confirmed(before, "upgraded", end_of_log(before)), 60)
         mirror.terminate()
 
         upgrade(old, new)
