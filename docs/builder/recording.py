@@ -173,4 +173,4 @@ def _attributes(style: Style) -> Iterator[str]:
 
 if __name__ == "__main__":
     target, *words = sys.argv[1:]
-    Path(target).write_text(drawing(" ".join(words), lines(record(words))))
+    Path(target).write_text(drawing(" ".join([Path(words[0]).name, *words[1:]]), lines(record(words))))
