@@ -81,7 +81,7 @@ def test_what_this_version_cannot_run_is_a_mistake_in_the_file(write: Write, tex
 def test_a_command_of_documents_says_so_where_there_is_only_a_mirror(write: Write) -> None:
     mirror = '[mirror]\nlocation = "lake"\n[[mirror.tables]]\ntables = ["*.*"]\n'
     with pytest.raises(HeadraceError, match="there is a mirror, and no index") as refused:
-        open_endpoints(write(SOURCE + mirror), {})
+        open_endpoints(write(SOURCE + mirror), {}, None)
     assert "`headrace mirror verify`" in refused.value.remedy
 
 
