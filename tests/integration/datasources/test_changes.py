@@ -197,7 +197,7 @@ def test_one_table_of_changes_has_its_columns_before_anything_runs(source: Sourc
     assert (kinds["id"], kinds["price"], kinds["m_commit_lsn"]) == ("int", "decimal(10,2)", "bigint")
     with pytest.raises(HeadraceError, match=r"no table itme .* mean 'item'"):
         table(loaded, "itme")
-    with pytest.raises(HeadraceError, match="all columns as they are"):
+    with pytest.raises(HeadraceError, match="pass all columns unchanged"):
         table(loaded.select("table", "op"), "item")
 
 

@@ -51,7 +51,7 @@ def test_an_index_of_that_name_goes_only_where_that_is_said(
 ) -> None:
     """PGSync writes to an index of the name itself."""
     client.call("PUT", f"/{name}", {"mappings": BODY["mappings"]})
-    with pytest.raises(HeadraceError, match="no alias but an index") as caught:
+    with pytest.raises(HeadraceError, match="is an index, not an alias") as caught:
         adopt(client, name, ours.index)
     assert caught.value.kind is Kind.SINK_REJECTED
     assert "--delete-index" in caught.value.remedy
