@@ -27,7 +27,7 @@ _START_OVER = "run `headrace mirror --reload`: all tables are read anew."
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedAdoption:
+class MirrorAdoption:
     """A server that was checked and can be gone on with.
 
     Attributes:
@@ -52,7 +52,7 @@ class PlannedAdoption:
 
 
 @contextlib.contextmanager
-def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
+def plan_adoption(ends: MirrorEndpoints) -> Iterator[MirrorAdoption]:
     """Check that the server can be what pg_upgrade has made of the one before; keep mirrors away meanwhile.
 
     Raises:
@@ -87,7 +87,7 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
             published = read_published(session, ends.publication, [*known.tables])
         stream = Offset(now.confirmed).to_json() | now.origin.to_json() | published.to_json()
         moved = {name: _moved(position, tables[name], now.confirmed) for name, position in complete.items()}
-        yield PlannedAdoption(
+        yield MirrorAdoption(
             before, reached.lsn, now, notes, LakePositions({**known.tables, **moved}, stream)
         )
 

@@ -195,7 +195,7 @@ def test_one_table_of_changes_has_its_columns_before_anything_runs(source: Sourc
     typed = table(loaded, "public.item", prefix="m_")
     kinds = dict(typed.dtypes)
     assert (kinds["id"], kinds["price"], kinds["m_commit_lsn"]) == ("int", "decimal(10,2)", "bigint")
-    with pytest.raises(HeadraceError, match=r"no table itme .* mean 'item'"):
+    with pytest.raises(HeadraceError, match=r"the table itme was not followed .* mean 'item'"):
         table(loaded, "itme")
     with pytest.raises(HeadraceError, match="pass all columns unchanged"):
         table(loaded.select("table", "op"), "item")
