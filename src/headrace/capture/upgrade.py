@@ -9,15 +9,38 @@ checked here (decision 0194).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from headrace.capture.continuity import LogOrigin, LogPositions
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind
-from headrace.model.lsn import format_lsn
+from headrace.model.lsn import Lsn, format_lsn
+from headrace.postgres.connection import Connection
+from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAdoption:
+    """A server that was checked and can be gone on with.
+
+    Attributes:
+        before: the identifier of the system that was read.
+        reached: up to where (bytes) it was read.
+        system: the identifier of the system that goes on.
+        confirmed: where (bytes) its slot stands.
+        apply: stores it; durable when it returns.
+    """
+
+    before: str
+    reached: Lsn
+    system: str
+    confirmed: Lsn
+    apply: Callable[[], None]
 
 
 def check_upgraded(
+    connection: Connection,
     now: LogPositions,
     slot: str,
     reached: Offset,
@@ -25,20 +48,21 @@ def check_upgraded(
     *,
     differences: Iterable[str],
     start_over: str,
-) -> None:
-    """Raise an error unless the server can be what pg_upgrade has made of the one before.
+) -> Lsn:
+    """Return where (bytes) the slot stands, on a server that can be what pg_upgrade has made of another.
 
     Args:
+        connection: to that server.
         now: the positions that the server reports.
         slot: the slot's name.
         reached: what was read of the log of the server before.
         before: the origin of that log.
-        differences: how the catalog is another one than it was; it is looked at last.
+        differences: how the catalog is another one than it was; they are looked at last.
         start_over: the remedy where the server was made in another way.
 
     Raises:
-        HeadraceError: USAGE where it is the same system; CONTINUITY where it is another server; what
-            reading the differences raises.
+        HeadraceError: USAGE where it is the same system; CONTINUITY where it is another server;
+            SLOT_IN_USE; what reading the differences raises.
     """
     if now.origin.system == before.system:
         raise HeadraceError(
@@ -46,27 +70,36 @@ def check_upgraded(
             "the server is the one that was read: there is nothing to adopt",
             "Start as usual.",
         )
-    why = next(_obstacles(now, slot, reached, before), None) or next(iter(differences), None)
+    facts = read_slot(connection, slot)
+    why = next(_obstacles(now, facts, reached, before), None)
+    if why is None and facts is not None and facts.active_pid is not None:
+        raise slot_in_use(facts)
+    why = why or next(iter(differences), None)
     if why is not None:
         raise HeadraceError(
             Kind.CONTINUITY,
             f"this server is not what pg_upgrade makes of the one that was read: {why}",
             f"Lead the address to the upgraded server. If it was made in another way: {start_over}",
         )
+    assert facts is not None, "a missing slot is an obstacle"
+    assert facts.confirmed_flush is not None, "a logical slot that is not lost has been confirmed"
+    return facts.confirmed_flush
 
 
-def _obstacles(now: LogPositions, slot: str, reached: Offset, before: LogOrigin) -> Iterator[str]:
+def _obstacles(
+    now: LogPositions, slot: SlotFacts | None, reached: Offset, before: LogOrigin
+) -> Iterator[str]:
     if now.origin.database != before.database:
         yield "the database has another oid, and pg_upgrade keeps it"
     if now.origin.standby:
         yield "it is a standby, and the slot is on its primary"
-    if now.confirmed is None:
-        yield f"it has no usable slot {slot!r}; pg_upgrade moves slots from PostgreSQL 17 on"
+    if slot is None or slot.lost or slot.confirmed_flush is None:
+        yield "its slot is missing or lost; pg_upgrade moves slots from PostgreSQL 17 on"
     elif reached.transaction is not None:
         # pg_upgrade would have refused to move the slot, which was not confirmed up to its end.
         yield f"a transaction was read in part, up to {format_lsn(reached.transaction)}"
-    elif now.confirmed < reached.lsn:
+    elif slot.confirmed_flush < reached.lsn:
         yield (
-            f"its slot {slot!r} stands at {format_lsn(now.confirmed)}, before the position "
+            f"its slot {slot.name!r} stands at {format_lsn(slot.confirmed_flush)}, before the position "
             f"{format_lsn(reached.lsn)} that was read"
         )

@@ -13,6 +13,7 @@ from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
 from headrace.postgres.replication import ReplicationConnection
 
 _START_OVER = "start with a new slot and a new checkpoint, and backfill again what was read from here."
@@ -35,8 +36,9 @@ def adopted_offset(
     before = LogOrigin.from_json(start)
     if before is None or before.system != options.upgraded_from:
         return None
-    with ReplicationConnection(for_slot(options.connection, options.slot), "headrace look") as connection:
-        now = read_positions(connection, options.slot)
+    url = for_slot(options.connection, options.slot)
+    with ReplicationConnection(url, "headrace look") as replication:
+        now = read_positions(replication, options.slot)
     if now.origin.system == before.system:
         return None
     if SnapshotProgress.from_json(start) is not None:
@@ -46,9 +48,11 @@ def adopted_offset(
             f"Lead the address to the server before and let the query go on; or {_START_OVER}",
         )
     reached, differences = Offset.from_json(start), tables.take_up(start)
-    check_upgraded(now, options.slot, reached, before, differences=differences, start_over=_START_OVER)
-    assert now.confirmed is not None, "a missing slot is refused"
-    place = Offset(now.confirmed)
+    with connect(url) as connection:
+        confirmed = check_upgraded(
+            connection, now, options.slot, reached, before, differences=differences, start_over=_START_OVER
+        )
+    place = Offset(confirmed)
     return place.to_json() | since_fields(since_of(start), place.lsn) | now.origin.to_json() | tables.fields()
 
 

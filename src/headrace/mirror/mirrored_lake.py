@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.capture.upgrade import PlannedAdoption
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import ErrorGroup, HeadraceError
 from headrace.mirror.choosing import TableChooser
@@ -30,7 +31,7 @@ from headrace.mirror.source_log import SourceLog, find_unsent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
-from headrace.mirror.upgrade import MirrorAdoption, plan_adoption
+from headrace.mirror.upgrade import plan_adoption
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.waiting import WaitingTables, concerns_table
@@ -118,7 +119,7 @@ class MirroredLake:
         chooser = TableChooser(self._ends, waiting, SilentReporter())
         return LakeComparer(self._ends, self.notes, self._loader, self._writer.observer, chooser)
 
-    def plan_adoption(self) -> AbstractContextManager[MirrorAdoption]:
+    def plan_adoption(self) -> AbstractContextManager[PlannedAdoption]:
         """Plan to go on with a server that pg_upgrade has made, see `headrace.mirror.upgrade`."""
         return plan_adoption(self._ends)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from headrace.capture import LogOrigin, Offset
-from headrace.capture.continuity import LogPositions, read_positions
-from headrace.capture.upgrade import check_upgraded
+from headrace.capture.continuity import read_positions
+from headrace.capture.upgrade import PlannedAdoption, check_upgraded
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.moved import find_differences
 from headrace.datasources.publication_membership import read_published
@@ -26,33 +27,8 @@ from headrace.postgres.session import ReadSession
 _START_OVER = "run `headrace mirror --reload`: all tables are read anew."
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorAdoption:
-    """A server that was checked and can be gone on with.
-
-    Attributes:
-        before: the system that was read.
-        reached: up to where (bytes) it was read.
-        now: the positions of the server that goes on.
-    """
-
-    before: LogOrigin
-    reached: Lsn
-    now: LogPositions
-    _notes: PositionsTable
-    _positions: LakePositions
-
-    def apply(self) -> None:
-        """Write the new positions; durable when it returns.
-
-        Raises:
-            HeadraceError: CONTINUITY, where another mirror wrote since; SINK_UNREACHABLE, DISK.
-        """
-        self._notes.write(self._positions)
-
-
 @contextlib.contextmanager
-def plan_adoption(ends: MirrorEndpoints) -> Iterator[MirrorAdoption]:
+def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
     """Check that the server can be what pg_upgrade has made of the one before; keep mirrors away meanwhile.
 
     Raises:
@@ -69,8 +45,8 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[MirrorAdoption]:
                 f"the lake at {ends.lake.location} has no tables yet",
                 "Start `headrace mirror`: it loads them.",
             )
-        with ReplicationConnection(ends.url, "headrace adopt") as connection:
-            now = read_positions(connection, ends.slot)
+        with ReplicationConnection(ends.url, "headrace adopt") as replication:
+            now = read_positions(replication, ends.slot)
         with ReadSession(ends.url) as session:
             tables = ends.selection.read(session, known.tables)
         # One that waits is read anew once it can go on: what it lacks is in no log.
@@ -81,15 +57,15 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[MirrorAdoption]:
             for difference in find_differences(position.catalog, _catalog(tables.get(name)))
         ]
         reached = Offset.from_json(known.stream)
-        check_upgraded(now, ends.slot, reached, before, differences=differences, start_over=_START_OVER)
-        assert now.confirmed is not None, "a missing slot is refused"
-        with connect(ends.url) as session:
-            published = read_published(session, ends.publication, [*known.tables])
-        stream = Offset(now.confirmed).to_json() | now.origin.to_json() | published.to_json()
-        moved = {name: _moved(position, tables[name], now.confirmed) for name, position in complete.items()}
-        yield MirrorAdoption(
-            before, reached.lsn, now, notes, LakePositions({**known.tables, **moved}, stream)
-        )
+        with connect(ends.url) as connection:
+            confirmed = check_upgraded(
+                connection, now, ends.slot, reached, before, differences=differences, start_over=_START_OVER
+            )
+            published = read_published(connection, ends.publication, [*known.tables])
+        stream = Offset(confirmed).to_json() | now.origin.to_json() | published.to_json()
+        moved = {name: _moved(position, tables[name], confirmed) for name, position in complete.items()}
+        write = partial(notes.write, LakePositions({**known.tables, **moved}, stream))
+        yield PlannedAdoption(before.system, reached.lsn, now.origin.system, confirmed, write)
 
 
 def _catalog(table: MirroredTable | None) -> Fingerprint:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 from headrace.capture import LogOrigin, Offset
-from headrace.capture.continuity import LogPositions, read_positions
-from headrace.capture.upgrade import check_upgraded
+from headrace.capture.continuity import read_positions
+from headrace.capture.upgrade import PlannedAdoption, check_upgraded
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.moved import find_differences, usage_of
@@ -22,32 +22,10 @@ from headrace.postgres.publication import read_memberships
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
-from headrace.state import PipelineState, StateStore
+from headrace.state import StateStore
 from headrace.state.lease import Lease
 
 _START_OVER = "run `headrace teardown --moved`, then `headrace run`: everything is built again."
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedAdoption:
-    """A server that was checked and can be gone on with.
-
-    Attributes:
-        before: the state as it is stored.
-        after: the state as it will be.
-    """
-
-    before: PipelineState
-    after: PipelineState
-    _store: StateStore
-
-    def apply(self) -> None:
-        """Store the new state; durable when it returns.
-
-        Raises:
-            HeadraceError: CONTINUITY, where another process wrote since; SINK_UNREACHABLE, SINK_BUSY.
-        """
-        self._store.save(self.after)
 
 
 @contextlib.contextmanager
@@ -84,26 +62,22 @@ def plan_adoption(project: Project) -> Iterator[PlannedAdoption]:
         origin = LogOrigin(state.system_identifier, state.timeline, state.database_oid)
         differences = [*deferred, *find_differences(before, catalog)]
         reached = Offset(state.applied)
-        check_upgraded(now, state.slot, reached, origin, differences=differences, start_over=_START_OVER)
+        confirmed = check_upgraded(
+            connection, now, state.slot, reached, origin, differences=differences, start_over=_START_OVER
+        )
         members = read_memberships(connection, state.publication)
         published = {str(table): member for table, member in members.items() if str(table) in state.published}
-        yield PlannedAdoption(state, _adopted(state, now, catalog, published), store)
-
-
-def _adopted(
-    state: PipelineState, now: LogPositions, catalog: Fingerprint, published: dict[str, int]
-) -> PipelineState:
-    """Return the state of the same documents on the new system, at the place of its slot."""
-    assert now.confirmed is not None, "a missing slot is refused"
-    return dataclasses.replace(
-        state,
-        system_identifier=now.origin.system,
-        timeline=now.origin.timeline,
-        began=now.origin.began,
-        consistent_point=now.confirmed,
-        applied=now.confirmed,
-        last=None,  # a commit of the other system, where its transaction has another number
-        published=published,
-        catalog=catalog.to_text(),
-        standby=False,
-    )
+        adopted = dataclasses.replace(
+            state,
+            system_identifier=now.origin.system,
+            timeline=now.origin.timeline,
+            began=now.origin.began,
+            consistent_point=confirmed,
+            applied=confirmed,
+            last=None,  # a commit of the other system, where its transaction has another number
+            published=published,
+            catalog=catalog.to_text(),
+            standby=False,
+        )
+        save = partial(store.save, adopted)
+        yield PlannedAdoption(origin.system, state.applied, now.origin.system, confirmed, save)
