@@ -149,7 +149,7 @@ class FollowedMirror:
     def waiting(self) -> str:
         """Why tables wait behind a start; empty: none does."""
         mirror, *_ = self.prepare()
-        return str(mirror.waiting_error() or "")
+        return str(mirror.waiting.error() or "")
 
     def wrong(self) -> list[str]:
         """The tables that `headrace mirror verify` finds wrong, as they are."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, NEW_CHECKPOINT, HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
@@ -28,7 +28,6 @@ _POSITIONS = """
             WHERE slot_name = {slot})
 """
 _SWITCH = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
-_START_OVER = "Start with a new slot and a new checkpoint, and backfill again what was read from here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def check_continuity(
             Kind.OTHER_LOG,
             f"the server's log ends at {format_lsn(now.written)}, before the position {format_lsn(known)} "
             "that was read already: the database was restored to an earlier time",
-            _START_OVER,
+            NEW_CHECKPOINT,
         )
     if now.confirmed is None:
         raise _slot_missing(now, slot, reached, before)
@@ -232,7 +231,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
             Kind.CONTINUITY,
             f"the connection leads to another database system now ({origin.system}, before {before.system})",
             "Positions of one system mean nothing on another: correct the address. After pg_upgrade see "
-            f"docs/guides/upgrading.md. Else: {_START_OVER[0].lower()}{_START_OVER[1:]}",
+            f"docs/guides/upgrading.md. Else: {NEW_CHECKPOINT[0].lower()}{NEW_CHECKPOINT[1:]}",
         )
     if origin.timeline != before.timeline:
         left = now.left(before)
@@ -244,7 +243,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
                 f"the server is on timeline {origin.timeline} now, which left timeline {before.timeline} "
                 f"{where}, and that one was read up to {format_lsn(known)}: a standby was promoted that had "
                 "not received all of it, or the database was restored",
-                f"What was read and is not in the new log never happened there. {_START_OVER}",
+                f"What was read and is not in the new log never happened there. {NEW_CHECKPOINT}",
             )
     # Two standbys that are promoted apart both become timeline N + 1.
     began = _timeline_start(now.switches, before.timeline)
@@ -254,13 +253,13 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
             f"timeline {before.timeline} begins at {format_lsn(began)} on this server, but at "
             f"{format_lsn(before.began)} on the server that was read up to {format_lsn(known)}: two standbys "
             "were promoted, and this is the other one",
-            f"What was read and is not in its log never happened there. {_START_OVER}",
+            f"What was read and is not in its log never happened there. {NEW_CHECKPOINT}",
         )
     if origin.database != before.database:
         raise HeadraceError(
             Kind.CONTINUITY,
             "the database was dropped and recreated, or replaced by another one of its name",
-            _START_OVER,
+            NEW_CHECKPOINT,
         )
 
 
@@ -270,13 +269,14 @@ def _slot_missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin 
             Kind.SLOT_UNKNOWN,
             f"a standby was promoted (timeline {now.origin.timeline}, before {before.timeline}) that has no "
             f"replication slot {slot!r}: the changes behind {format_lsn(reached)} cannot be read there",
-            f"{_START_OVER} To prevent this, use a failover slot and sync_replication_slots (PostgreSQL 17).",
+            f"{NEW_CHECKPOINT} To prevent this, use a failover slot and sync_replication_slots (PostgreSQL "
+            "17).",
         )
     since = f": it was dropped, and the changes behind {format_lsn(reached)} are gone with it"
     return HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"there is no replication slot {slot!r}{'' if before is None else since}",
-        f"Correct the name; if it was dropped: {_START_OVER[0].lower()}{_START_OVER[1:]}",
+        f"Correct the name; if it was dropped: {NEW_CHECKPOINT[0].lower()}{NEW_CHECKPOINT[1:]}",
     )
 
 

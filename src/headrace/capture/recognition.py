@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.capture.offset import Offset
 from headrace.capture.transactions import Transactions
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import NEW_CHECKPOINT, HeadraceError, Kind
 from headrace.model.lsn import KnownCommit, Lsn, format_lsn
 from headrace.pgoutput.columnar import Mask
 
@@ -138,5 +138,5 @@ def _another(what: str) -> HeadraceError:
         Kind.OTHER_LOG,
         f"{what}: the database's storage was put back to an earlier time, or its log is that of another "
         "standby that was promoted",
-        "Start with a new slot and a new checkpoint, and backfill again what was read from here.",
+        NEW_CHECKPOINT,
     )

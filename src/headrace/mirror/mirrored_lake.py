@@ -70,6 +70,7 @@ class MirroredLake:
         board: shows what is done with each table.
         lake: the lake.
         notes: up to where its tables have the log.
+        waiting: the tables that cannot be written for now.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class MirroredLake:
         self._report = report
         self._selection = Selection(config)
         self._tended: Collection[TableName] = ()
-        self._waiting = WaitingTables(report)
+        self.waiting = WaitingTables(report)
         self._budget = wal_budget
         self._was_set_up = False
         self.board = MirrorBoard(config.slot)
@@ -96,11 +97,11 @@ class MirroredLake:
         config = self.config
         self.lake = lake
         self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
-        self._chooser = TableChooser(self._ends, self._waiting, self._report)
-        self.notes = LakeNotes(self._ends, self._waiting, self._budget)
+        self._chooser = TableChooser(self._ends, self.waiting, self._report)
+        self.notes = LakeNotes(self._ends, self.waiting, self._budget)
         self._log = SourceLog(self._ends)
-        self._loader = LakeLoader(self._ends, self._report, self._waiting, self._stopping, load_units)
-        self._writer = LakeWriter(self._ends, self._report, self._waiting, self._loader)
+        self._loader = LakeLoader(self._ends, self._report, self.waiting, self._stopping, load_units)
+        self._writer = LakeWriter(self._ends, self._report, self.waiting, self._loader)
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
     def use(self, session: SparkSession) -> None:
@@ -216,7 +217,7 @@ class MirroredLake:
             publication, slot = self.config.publication, self.config.slot
             plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
             left_out = self._selection.find_left_out(session)
-        waiting = {name: table.error for name, table in self._waiting.tables.items()}
+        waiting = {name: table.error for name, table in self.waiting.tables.items()}
         return replace(
             plan,
             waiting=waiting | {**plan.waiting},
@@ -226,7 +227,7 @@ class MirroredLake:
 
     def _is_free(self, table: MirroredTable) -> bool:
         """Tell whether a table neither waits nor is left out."""
-        return table.name not in self._waiting and not self._chooser.is_left_out(table)
+        return table.name not in self.waiting and not self._chooser.is_left_out(table)
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
         """Check that the log goes on, and bring the lake's tables into shape.
@@ -251,10 +252,10 @@ class MirroredLake:
         stream, confirmed = self._log.find_start(known)
         check_named_columns(tables, known.tables)
         published = self._log.read_published([*tables])
-        notes, waited = dict(known.tables), dict(self._waiting.tables)
+        notes, waited = dict(known.tables), dict(self.waiting.tables)
         missing = self._writer.bring_up(tables, notes, find_unsent(stream, published, tables), confirmed)
         # Who was tried and failed has a new entry, whose pause may be over before the others are ready.
-        failed = {name for name, entry in self._waiting.tables.items() if entry is not waited.get(name)}
+        failed = {name for name, entry in self.waiting.tables.items() if entry is not waited.get(name)}
         tables = {name: table for name, table in tables.items() if name not in failed}
         stream = dict(stream) | published.to_json()
         self._follow(tables, missing, notes, stream)
@@ -276,12 +277,12 @@ class MirroredLake:
         again = {
             name: replace(position, waits_for=position.waits_for or "it must be read again")
             for name, position in notes.items()
-            if name in tables or name in self._waiting
+            if name in tables or name in self.waiting
         }
         for name in followed:
-            if notes[name].waits_for is not None or name in self._waiting:
+            if notes[name].waits_for is not None or name in self.waiting:
                 self._report.info(f"the table {name} goes on from where it was: the slot has kept the log")
-                self._waiting.remove(name)
+                self.waiting.remove(name)
             again[name] = replace(notes[name], waits_for=None)
         self.notes.positions = LakePositions(again, stream)
         self._writer.tables = {name: tables[name] for name in followed}
@@ -299,7 +300,7 @@ class MirroredLake:
         self._show(Phase.BACKFILLING, left)
         with keep_slot(self.url, self.config.slot, self._report):
             for name, loaded in self._loader.load(missing):
-                self._waiting.remove(name)
+                self.waiting.remove(name)
                 self._writer.tables[name], _ = loaded
                 self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)
                 left.discard(name)
@@ -317,9 +318,9 @@ class MirroredLake:
         notes = dict(before)
         loaded = self._writer.apply(batch, tables, notes)
         # A table that waits stays as it was noted: its next try finds once more what was altered.
-        waiting = {name: before[name] for name in self._waiting.tables if name in before}
+        waiting = {name: before[name] for name in self.waiting.tables if name in before}
         self.notes.positions = replace(self.notes.positions, tables=notes | waiting)
-        for name in self._waiting.tables:
+        for name in self.waiting.tables:
             self._writer.tables.pop(name, None)
         # Those of the batch before have new versions, too: their files were joined behind its note.
         only = {*loaded, *self._writer.written, *self._tended}
@@ -332,19 +333,15 @@ class MirroredLake:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
         with ReadSession(self.url, lock_seconds=LOCK_SECONDS) as session:
             found = self._selection.read(session, self._selection.find(session))
-        self._waiting.try_altered(found)
+        self.waiting.try_altered(found)
         followed = self._writer.tables
         now = {name: table for name, table in found.items() if self._is_free(table)}
         return (
-            self._waiting.is_due
-            or not self._waiting.tables.keys() <= found.keys()
+            self.waiting.is_due
+            or not self.waiting.tables.keys() <= found.keys()
             or now.keys() != followed.keys()
             or any(_differs(followed[name], table) for name, table in now.items())
         )
-
-    def waiting_error(self) -> HeadraceError | None:
-        """Return what says which tables were not written, and why; None: all were."""
-        return self._waiting.error()
 
     @property
     def conditions(self) -> dict[TableName, str]:
@@ -353,7 +350,7 @@ class MirroredLake:
 
     def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
         """Show what is done with each table."""
-        positions, waiting = self.notes.positions.tables, self._waiting.tables
+        positions, waiting = self.notes.positions.tables, self.waiting.tables
         shown: dict[str, TableStatus] = {}
         for name in {*positions, *self._writer.tables, *waiting, *loading}:
             complete = positions[name].complete if name in positions else None

@@ -109,6 +109,7 @@ class MirrorRun:
         """
         register(spark.session)
         self.mirrored.use(spark.session)
+        self.mirrored.waiting.tries_again = not once
         lock = SlotLock(self._url, self._config.slot)
         with contextlib.ExitStack() as held:
             # Not entered: `_hold` takes it, and waits for another mirror that is ending.
@@ -124,7 +125,7 @@ class MirrorRun:
                 # Once: a later try would read again what was loaded.
                 reload = False
                 self._follow_or_watch(spark, tables, once=once)
-                waiting = self.mirrored.waiting_error()
+                waiting = self.mirrored.waiting.error()
                 if once and waiting is not None:
                     raise waiting
             except LoadStoppedError:

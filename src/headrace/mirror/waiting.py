@@ -86,11 +86,13 @@ class WaitingTables:
 
     Attributes:
         tables: each of them, by name.
+        tries_again: whether somebody tries those again that wait; a mirror that runs once ends instead.
     """
 
     def __init__(self, report: Reporter) -> None:
         self._report = report
         self.tables: dict[TableName, WaitingTable] = {}
+        self.tries_again = True
 
     def __contains__(self, name: object) -> bool:
         return name in self.tables
@@ -124,10 +126,10 @@ class WaitingTables:
         pause = _FIRST_SECONDS if known is None else min(_LONGEST_SECONDS, 2 * known.pause)
         self.tables[name] = WaitingTable(error, pause, time.monotonic() + pause, said_of(table))
         remedy = f" {error.remedy}" if error.remedy else ""
-        self._report.warning(
-            f"the table {name} waits: {error.cause}.{remedy} The others go on. A changed "
-            f"file is read at the next start; trying again in {pause:.0f} s"
-        )
+        text = f"the table {name} waits: {error.cause}.{remedy} The others go on"
+        if self.tries_again:
+            text += f". A changed file is read at the next start; trying again in {pause:.0f} s"
+        self._report.warning(text)
 
     def remove(self, name: TableName) -> None:
         """Let a table go on."""

@@ -158,7 +158,7 @@ def test_a_folder_of_another_mode_or_program_is_left_alone(url: str, tmp_path: P
 def waiting(mirror: MirroredLake, *, reload: bool = False) -> str:
     """Why tables wait behind a start; empty: none does."""
     mirror.prepare(reload=reload)
-    return str(mirror.waiting_error() or "")
+    return str(mirror.waiting.error() or "")
 
 
 def test_what_was_written_while_a_table_was_not_published_is_read_at_the_next_start(

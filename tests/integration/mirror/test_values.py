@@ -106,7 +106,7 @@ def test_a_table_that_waits_for_a_value_says_which_row_has_it(url: str, tmp_path
     assert "a value of t.n (id = 3) did not fit its type, numeric(10,2)" in told
     assert 'on_value = { n = "null" }' in told
     follower, _, _ = mirror.prepare()
-    error = follower.waiting_error()
+    error = follower.waiting.error()
     assert error is not None
     assert error.kind is Kind.VALUE
     assert "(id = 3)" in error.cause

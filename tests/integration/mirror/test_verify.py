@@ -157,12 +157,12 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_read_again_unless_it_ha
             mirror = again(mirror)
             mirror.prepare()
             waits = rf"has written the lake's table {name} .*mirror verify public.{name} --repair"
-            assert re.search(waits, str(mirror.waiting_error()))
+            assert re.search(waits, str(mirror.waiting.error()))
         [repaired] = again(mirror).comparer().compare([table], repair=True)
         assert (repaired.read_again, repaired.is_right) == (True, True)
     mirror = again(mirror)
     mirror.prepare()
-    assert mirror.waiting_error() is None
+    assert mirror.waiting.error() is None
     assert compare(mirror)[name].is_right
 
 
@@ -189,10 +189,10 @@ def test_a_repaired_table_waits_no_more(mirror: MirroredLake) -> None:
     assert lake is not None
     stranger.delete(lake, "id = 20")
     mirror.prepare()
-    assert mirror.waiting_error() is not None
+    assert mirror.waiting.error() is not None
     [repaired] = mirror.comparer().compare([table], repair=True)
     assert repaired.is_right
-    assert mirror.waiting_error() is None
+    assert mirror.waiting.error() is None
     noted, lake = mirror.notes.table.read().tables[table], mirror.lake.open(table)
     assert lake is not None
     assert (noted.waits_for, noted.version) == (None, lake.version)

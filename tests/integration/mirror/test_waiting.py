@@ -124,7 +124,7 @@ def test_a_named_table_that_is_made_again_without_its_key_waits_for_it(url: str,
     assert mirror.is_altered()
     mirror.set_up()
     assert mirror.prepare() == [A]
-    assert "the table b has no key" in str(mirror.waiting_error())
+    assert "the table b has no key" in str(mirror.waiting.error())
     run(url, "ALTER TABLE b ADD PRIMARY KEY (id)")
     assert mirror.is_altered()
     mirror.set_up()
@@ -326,13 +326,13 @@ def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path:
     run(url, 'ALTER TABLE staging ADD COLUMN "Name" int', "INSERT INTO staging VALUES (1, 1, 1)")
     assert mirror.is_altered()
     assert mirror.prepare() == [A, B]
-    assert "column Name of staging cannot be mirrored: name differs from it" in str(mirror.waiting_error())
+    assert "column Name of staging cannot be mirrored: name differs from it" in str(mirror.waiting.error())
     assert [str(table) for table in mirror.plan().waiting] == ["staging"]
     assert not mirror.is_altered()
     run(url, 'ALTER TABLE staging RENAME COLUMN "Name" TO other')
     assert mirror.is_altered()
     assert set(mirror.prepare()) == {A, B, STAGING}
-    assert mirror.waiting_error() is None
+    assert mirror.waiting.error() is None
     assert all(rows_are_right(mirror).values())
 
 
@@ -342,7 +342,7 @@ def test_the_only_table_of_a_mirror_waits_and_goes_on(url: str, tmp_path: Path) 
     run(url, "ALTER TABLE b DROP CONSTRAINT b_pkey")
     mirror.set_up()
     assert mirror.prepare() == []
-    assert "the table b has no key" in str(mirror.waiting_error())
+    assert "the table b has no key" in str(mirror.waiting.error())
     assert not mirror.is_altered()
     run(url, "ALTER TABLE b ADD PRIMARY KEY (id)", "INSERT INTO b VALUES (5, 5, NULL)")
     assert mirror.is_altered()
@@ -367,7 +367,7 @@ def test_a_table_that_the_role_does_not_own_waits(url: str, tmp_path: Path) -> N
         mirror, tables, told = prepared(other, config_of(tmp_path))
         assert tables == [A]
         assert [text for text in told.texts if "the table b waits" in text and "owner" in text]
-        assert mirror.waiting_error() is not None
+        assert mirror.waiting.error() is not None
     finally:
         run(url, f"DROP PUBLICATION IF EXISTS {SLOT}", f"REASSIGN OWNED BY {owner} TO postgres")
         run(url, f"DROP OWNED BY {owner}", f"DROP ROLE {owner}")
@@ -451,9 +451,9 @@ def test_a_table_that_is_truncated_while_it_is_loaded_waits_and_is_read_again(
     mirror = MirroredLake(url, config_of(tmp_path), report, threading.Event())
     mirror.set_up()
     assert set(mirror.prepare()) == {A}
-    assert "the table b was truncated, or written anew, while it was read" in str(mirror.waiting_error())
+    assert "the table b was truncated, or written anew, while it was read" in str(mirror.waiting.error())
     again, *_ = prepared(url, config_of(tmp_path))
-    assert again.waiting_error() is None
+    assert again.waiting.error() is None
     assert all(rows_are_right(again).values())
 
 
@@ -535,7 +535,7 @@ def test_a_table_that_cannot_go_on_is_not_followed_when_its_pause_ends_before_th
     stranger.delete(lake, "id = 1")
     mirror, tables, _ = prepared(url, config)
     assert tables == [A]
-    assert "another program has written the lake's table b" in str(mirror.waiting_error())
+    assert "another program has written the lake's table b" in str(mirror.waiting.error())
     assert positions_of(config)[B].waits_for is not None
     assert mirror.prepare() == [A]
 
@@ -544,7 +544,7 @@ def test_tables_that_differ_in_case_alone_do_not_overwrite_each_other(url: str, 
     run(url, 'CREATE TABLE "A" (id int PRIMARY KEY)', 'INSERT INTO "A" VALUES (9)')
     mirror, tables, _ = prepared(url, config_of(tmp_path / "all"))
     assert [table.name for table in tables] == ["A", "b"]
-    assert 'the tables a and "A" differ in case alone' in str(mirror.waiting_error())
+    assert 'the tables a and "A" differ in case alone' in str(mirror.waiting.error())
     part = MirroredTables(tables=("public.a", "public.b"))
     with connect(url) as connection:
         drop_slot(connection, SLOT)

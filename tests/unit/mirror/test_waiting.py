@@ -54,6 +54,14 @@ def test_what_is_wrong_with_a_table_lets_it_wait(error: Exception) -> None:
     assert text.endswith("trying again in 10 s")
 
 
+def test_a_mirror_that_runs_once_promises_no_other_try() -> None:
+    told = Told()
+    tables = WaitingTables(told)
+    tables.tries_again = False
+    tables.add(HeadraceError(Kind.VALUE, "no lake has it", "Change it."), TABLE)
+    assert told.texts == ["the table t waits: no lake has it. Change it. The others go on"]
+
+
 @pytest.mark.parametrize("kind", [Kind.CONNECTION, Kind.SINK_UNREACHABLE, Kind.DISK, Kind.SLOT_LOST])
 def test_what_concerns_all_tables_is_raised(kind: Kind) -> None:
     tables = WaitingTables(SilentReporter())
