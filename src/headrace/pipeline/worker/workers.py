@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.changes import Op
@@ -49,7 +48,7 @@ class AllSinks:
         """
         others = [(worker, self._threads.submit(worker.apply, task)) for worker in self._secondary]
         try:
-            if _truncates(task.rows):
+            if pc.any(pc.equal(task.rows.column("op"), Op.TRUNCATE.value)).as_py():
                 # Plain sinks read existing keys from the primary cluster, so they end before it deletes them.
                 for worker, written in others:
                     if worker.work.plan.is_plain:
@@ -66,10 +65,6 @@ class AllSinks:
         self._threads.shutdown()
         for worker in (self.primary, *self._secondary):
             worker.close()
-
-
-def _truncates(rows: pa.Table) -> bool:
-    return bool(pc.any(pc.equal(rows.column("op"), Op.TRUNCATE.value)).as_py())
 
 
 @dataclass(slots=True)
