@@ -20,6 +20,7 @@ from headrace.pipeline.controller.actions import (
 from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import UnitView, decide_unit
 from headrace.pipeline.controller.orders import decide_orders
+from headrace.pipeline.controller.reconcile import is_due
 from headrace.pipeline.controller.statuses import status_of
 from headrace.pipeline.controller.world import (
     BackfillSeen,
@@ -205,6 +206,21 @@ def test_orders_are_carried_out_once() -> None:
     back = decide_unit(view((SERVED, KEPT), Definition("aa"), orders=(ROLLBACK,)))
     assert isinstance(back, Serve)
     assert (back.generation.generation, back.pinned, back.order) == ("users_bb_2", "aa", "n2")
+
+
+@pytest.mark.parametrize(
+    ("orders", "tried", "goes_on"),
+    [((), "", False), ((REINDEX,), "", True), ((REINDEX,), "n0", True), ((REINDEX,), "n1", False)],
+)
+def test_a_reindex_tries_at_once_what_has_failed_and_once(
+    orders: tuple[Order, ...], tried: str, goes_on: bool
+) -> None:
+    error = HeadraceError(Kind.SINK_REJECTED, "a document is refused")
+    failures = {build_key(UNIT, "cc"): Failures(error, 1, next_try=160.0, order=tried)}
+    found = view((SERVED,), Definition("cc"), failures=failures, orders=orders)
+    action = decide_unit(found)
+    assert isinstance(action, CreateGeneration)
+    assert is_due(found.world, action) is goes_on
 
 
 def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:

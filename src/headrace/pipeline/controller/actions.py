@@ -60,6 +60,11 @@ class Action:
         """Return the key of the action that this step puts off, and the failure that is the reason."""
         return None
 
+    @property
+    def order_id(self) -> str:
+        """Name the order that this step answers; empty for none."""
+        return ""
+
 
 # The log: state and slot.
 
@@ -146,6 +151,11 @@ class CreateGeneration(UnitAction):
     def proves(self) -> str:
         """Prove nothing: a generation that cannot be filled is created well each time."""
         return ""
+
+    @property
+    def order_id(self) -> str:
+        """Name the order for a new generation."""
+        return self.order
 
 
 def build_key(unit: Unit, definition: str) -> str:

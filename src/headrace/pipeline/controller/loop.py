@@ -69,7 +69,7 @@ class Controller:
         try:
             act(action, self.ports)
         except HeadraceError as error:
-            self._count(action.key, error)
+            self._count(action.key, error, action.order_id)
             return isinstance(action, UnitAction)
         # Not always its own key: that an index was created does not prove that it can be filled.
         self.failures.pop(action.proves, None)
@@ -77,14 +77,14 @@ class Controller:
             self._count(*action.delays)
         return True
 
-    def _count(self, key: str, error: HeadraceError) -> None:
+    def _count(self, key: str, error: HeadraceError, order: str = "") -> None:
         now, before = self.clock(), self.failures.get(key)
         # After a calm time it is the first failure again, not the next in a row.
         goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
         times, since = 1, now
         if before is not None and goes_on:
             times, since = before.times + 1, before.since
-        self.failures[key] = Failures(error, times, now + pause(key, error, times), since)
+        self.failures[key] = Failures(error, times, now + pause(key, error, times), since, order)
 
 
 def pause(key: str, error: HeadraceError, times: int) -> float:

@@ -24,9 +24,11 @@ def reconcile(world: World, desired: Desired) -> tuple[Action, ...]:
 
 
 def is_due(world: World, action: Action) -> bool:
-    """Whether no failure puts the action off."""
+    """Whether no failure puts the action off: what somebody orders is tried at once, and then as all else."""
     failed = world.failures.get(action.key)
-    return failed is None or world.now >= failed.next_try
+    if failed is None or world.now >= failed.next_try:
+        return True
+    return bool(action.order_id) and action.order_id != failed.order
 
 
 def _decide(world: World, desired: Desired) -> Iterator[Action]:

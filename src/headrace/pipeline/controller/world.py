@@ -176,12 +176,17 @@ class BackfillSeen:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """How often an action has failed in a row, since when, and when it is tried again (the run's clock)."""
+    """How often an action has failed in a row, since when, and when it is tried again (the run's clock).
+
+    Attributes:
+        order: the id of the order that the last try answered; empty for none.
+    """
 
     error: HeadraceError
     times: int
     next_try: float
     since: float = 0.0
+    order: str = ""
 
     def has_lasted(self, now: float) -> bool:
         """Whether it came so often, or lasted so long, that it does not pass by itself."""
