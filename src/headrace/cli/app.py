@@ -148,7 +148,7 @@ def mirror(
     lake with the database, also while the mirror runs.
 
     With --format json it prints, check: `tables` (each `table`, `mode`, `size` and more), `publication` and
-    `slot` that will be made, `waiting`, `left_out`. verify: a list of `table`, `rows`, `right`, `missing`,
+    `slot` that will be made, `waiting`, `left_out`, `risk`. verify: a list of `table`, `rows`, `right`, `missing`,
     `surplus`, `different`, `changing`, `undecided`, `repaired`, `read_again`, `waits_for`, `compared`.
 
     Examples:
@@ -186,8 +186,8 @@ def check(context: CommandContext, offline: Offline = False) -> int:
 
     It reports all that keeps a run from starting, and what the log must carry, and carries, of each table.
 
-    With --format json it prints `ok`, `ready`, `run`, `findings` (each `level`, `code`, `text`, `file`,
-    `line`, `column`, `remedy`, `sql`), `setup` (SQL), `coverage`.
+    With --format json it prints `ok`, `ready`, `run`, `on_gap`, `findings` (each `level`, `code`, `text`,
+    `file`, `line`, `column`, `remedy`, `sql`), `setup` (SQL), `coverage`.
 
     Examples:
       headrace check

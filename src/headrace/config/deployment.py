@@ -156,7 +156,8 @@ class SourceConfig(FileModel):
     follow for it."""
     stalled_after: Annotated[float, Field(ge=20)] = 40.0
     """After how many seconds without progress the stream has stalled; see
-    docs/guides/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
+    docs/guides/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten;
+    20 is the least."""
     publication: PublicationName = "headrace"
     """The publication."""
     ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] | None = None
@@ -407,7 +408,8 @@ class Deployment(FileModel):
     """The sink that keeps the state, where there are several; see docs/guides/sinks.md#several-sinks. None:
     the first `opensearch` sink of the file."""
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
-    """Documents that wait for a failing secondary sink, at most; with more, it is backfilled again."""
+    """Documents that wait for a failing secondary sink, of each index at most; an index with more is
+    backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "quarantine"
     """What a document does that the cluster refuses, or that cannot be read: wait in `quarantine`, `skip` it,

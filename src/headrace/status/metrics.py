@@ -108,7 +108,7 @@ def _state(view: View) -> Iterator[Metric]:
         "When the last error happened, in Unix time; absent without one.",
         None if view.last_error is None else view.last_error.time,
     )
-    yield single("headrace_warnings", "How many accepted risks `/status` lists.", len(view.warnings))
+    yield single("headrace_warnings", "How many warnings `/status` lists.", len(view.warnings))
 
 
 def _counters(view: View) -> Iterator[Metric]:
