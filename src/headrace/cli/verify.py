@@ -97,8 +97,8 @@ def _print_remedies(report: Report) -> None:
         terminal.say(f"`headrace verify {report.index}{of} --repair` rebuilds them")
     if fenced:
         terminal.say(
-            f"Fenced documents need a new generation: `headrace reindex {report.index}` builds it, and readers "
-            "keep the present one until it is complete"
+            f"Fenced documents need a new generation: `headrace reindex {report.index}` builds it, and "
+            "readers keep the present one until it is complete"
         )
     if report.unreadable.count:
         terminal.say(

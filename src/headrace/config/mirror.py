@@ -153,8 +153,8 @@ class MirrorConfig(FileModel):
     """What brings changes into the tables: `local`: this process, without a jar; `spark`: the Spark session's
     own Delta, on executors, with PySpark 4.2."""
     location: Annotated[str, Field(min_length=1)]
-    """A folder, or for Delta a URL of an object store (`s3://`, `gs://`, `abfss://`, `az://`); each table is in
-    `SCHEMA/TABLE` there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
+    """A folder, or for Delta a URL of an object store (`s3://`, `gs://`, `abfss://`, `az://`); each table is
+    in `SCHEMA/TABLE` there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: Annotated[ByteSize, Field(ge=1 << 20)] = Field("128MiB", validate_default=True)

@@ -346,8 +346,8 @@ class StateDocument:
             Kind.CONTINUITY,
             f"{self._what} in the index {self._index} is an earlier one again: the cluster was restored from "
             "a snapshot, and what was written since is lost",
-            "A run goes on by itself where the log still has all of that, and else backfills again; start again "
-            "what has ended.",
+            "A run goes on by itself where the log still has all of that, and else backfills again; start "
+            "again what has ended.",
         )
 
     def _conflict(self) -> HeadraceError:
