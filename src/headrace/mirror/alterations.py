@@ -21,6 +21,7 @@ from headrace.mirror.columns import (
 from headrace.mirror.modes import Mode
 
 _TEXTS = frozenset({"text", "varchar"})
+_PLAIN_SCALE = 6
 
 
 _Identity = tuple[bytes, bytes | None]
@@ -182,8 +183,11 @@ def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether a column that was altered without a rewrite has its values as the lake has them."""
     if old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE]:
         return True
+    if pa.types.is_decimal(old.type) and not pa.types.is_decimal(new.type):
+        # Beyond this scale Arrow writes small numbers with an exponent, as PostgreSQL never does.
+        return bool(new.metadata[TYPE] == b"numeric" and 0 <= old.type.scale <= _PLAIN_SCALE)
     if pa.types.is_decimal(old.type):
-        return bool(pa.types.is_decimal(new.type) or new.metadata[TYPE] == b"numeric")
+        return True
     names = (field.metadata[TYPE].decode().partition("(")[0] for field in (old, new))
     return all(name in _TEXTS for name in names)
 

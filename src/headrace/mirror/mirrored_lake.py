@@ -229,11 +229,8 @@ class MirroredLake:
         """Tell whether a table neither waits nor is left out."""
         return table.name not in self.waiting and not self._chooser.is_left_out(table)
 
-    def prepare(self, *, reload: bool = False) -> list[TableName]:
+    def prepare(self) -> list[TableName]:
         """Check that the log goes on, and bring the lake's tables into shape.
-
-        Args:
-            reload: read all tables anew.
 
         Returns:
             The tables that are followed.
@@ -241,9 +238,7 @@ class MirroredLake:
         Raises:
             HeadraceError: CONTINUITY, where the log has a gap; what the database or the lake refuse.
         """
-        known = self.notes.table.read()  # refuses the location of another slot, also to be read anew
-        if reload:
-            known = LakePositions()
+        known = self.notes.table.read()
         tables = self._chooser.read(known.tables)
         if not tables:
             self.notes.positions, self._writer.tables = known, {}

@@ -86,6 +86,15 @@ class LakeNotes:
             flush(self._ends.lake.location)
         self.limit_confirmation(self.find_limit(offset.lsn))
 
+    def forget(self) -> None:
+        """Forget up to where the tables have the log: all are read anew.
+
+        Raises:
+            HeadraceError: CONFIG, where the location belongs to another slot.
+        """
+        if self.table.read().tables:
+            self.table.write(LakePositions())
+
     def _reach(
         self, position: TablePosition, offset: Offset, reached: Lsn, lake: LakeTable | None
     ) -> TablePosition:

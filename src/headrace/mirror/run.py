@@ -121,9 +121,12 @@ class MirrorRun:
         while True:
             began = time.monotonic()
             try:
-                tables = self._prepare(lock, reload=reload)
-                # Once: a later try would read again what was loaded.
-                reload = False
+                self._hold(lock)
+                if reload:
+                    self._forget_all()
+                    # Once: a later try would read again what was loaded.
+                    reload = False
+                tables = self._prepare()
                 self._follow_or_watch(spark, tables, once=once)
                 waiting = self.mirrored.waiting.error()
                 if once and waiting is not None:
@@ -145,20 +148,24 @@ class MirrorRun:
             if once or self._stopping.is_set():
                 return
 
-    def _prepare(self, lock: SlotLock, *, reload: bool) -> list[TableName]:
+    def _prepare(self) -> list[TableName]:
         """Bring the lake into shape; return the tables that are followed."""
-        self._hold(lock)
-        if reload:
-            self._drop_slot()
         self.mirrored.set_up()
         with reaching(self.mirrored.lake):
-            return self.mirrored.prepare(reload=reload)
+            return self.mirrored.prepare()
 
     def _follow_or_watch(self, spark: LocalSpark, tables: Sequence[TableName], *, once: bool) -> None:
         if tables:
             # Each query has a new checkpoint: the position stands in the lake, and nowhere else.
             checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
-            self._follow(spark, tables, Path(checkpoint), once=once)
+            try:
+                self._follow(spark, tables, Path(checkpoint), once=once)
+            except HeadraceError as error:
+                if error.kind is not Kind.BINDING:
+                    raise
+                # A table was dropped since they were looked at, or its name is another one now.
+                remedy = "Nothing to do: the tables are looked at again."
+                raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
         elif not once:
             self._watch(lambda: False)
 
@@ -188,8 +195,11 @@ class MirrorRun:
             error.kind, *(text.replace(BACKFILL_AGAIN, RELOAD) for text in (error.cause, error.remedy))
         )
 
-    def _drop_slot(self) -> None:
-        """Drop the slot, so that it is made again; all tables are read behind the new one."""
+    def _forget_all(self) -> None:
+        """Forget up to where the tables have the log, and drop the slot: all are read behind a new one."""
+        # In this order: positions of a slot that is gone would be a gap in the log.
+        with reaching(self.mirrored.lake):
+            self.mirrored.notes.forget()
         with connect(self._url) as connection:
             facts = read_slot(connection, self._config.slot)
             problem = None if facts is None else slot_problem(facts, connection.info.dbname)

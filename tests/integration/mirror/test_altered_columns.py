@@ -13,6 +13,7 @@ from support.followed_mirror import FollowedMirror, run
 SLOT = "mirror_altered_columns"
 SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, n int, v varchar(20), c char(5), at timestamptz, p numeric(10,2))",
+    "ALTER TABLE a ADD q numeric(20,10) DEFAULT 0",
     "INSERT INTO a SELECT i, i, 'value ' || i, 'c', '2026-01-01 10:00:00.6', i FROM generate_series(1, 9) i",
     "CREATE DOMAIN number AS int",
     # one with a TOAST table, whose large values are in no update that leaves them
@@ -31,6 +32,7 @@ REWRITTEN = {
     "a shorter text": "ALTER TABLE a ALTER v TYPE varchar(3) USING left(v, 3)",
     "a longer text, computed": "ALTER TABLE a ALTER v TYPE varchar(30) USING v || '!'",
     "a domain": "ALTER TABLE a ALTER n TYPE number USING n * 2",
+    "a small number has all digits": "ALTER TABLE a ALTER q TYPE numeric",
     "another scale": "ALTER TABLE a ALTER p TYPE numeric(12,3) USING p / 3",
     "the key, to a domain": "ALTER TABLE a ALTER id TYPE number USING id * 2",
     "the key, computed": "ALTER TABLE a ALTER id TYPE int USING id + 1",

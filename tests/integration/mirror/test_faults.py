@@ -99,7 +99,8 @@ def test_a_slot_that_was_dropped_and_made_again_is_a_gap_until_everything_is_rea
     mirror = mirror_of(url, tmp_path)
     with pytest.raises(HeadraceError, match="headrace mirror --reload"):
         mirror.prepare()
-    mirror.prepare(reload=True)
+    mirror.notes.forget()
+    mirror.prepare()
     [comparison] = mirror.comparer().compare()
     assert (comparison.rows, comparison.is_right) == (50_000, True)
 
@@ -151,13 +152,15 @@ def test_a_folder_of_another_mode_or_program_is_left_alone(url: str, tmp_path: P
     assert "is a table that no mirror wrote" in waiting(mirror_of(url, tmp_path))
     shutil.rmtree(tmp_path / "public")
     mirror_of(url, tmp_path, mode="history").prepare()
-    for reload in (False, True):
-        assert "was not written in the mode 'current'" in waiting(mirror_of(url, tmp_path), reload=reload)
+    other = mirror_of(url, tmp_path)
+    assert "was not written in the mode 'current'" in waiting(other)
+    other.notes.forget()
+    assert "was not written in the mode 'current'" in waiting(other), "also where all is read anew"
 
 
-def waiting(mirror: MirroredLake, *, reload: bool = False) -> str:
+def waiting(mirror: MirroredLake) -> str:
     """Why tables wait behind a start; empty: none does."""
-    mirror.prepare(reload=reload)
+    mirror.prepare()
     return str(mirror.waiting.error() or "")
 
 
@@ -183,7 +186,7 @@ def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
         tables=(MirroredTables(tables=("public.*",)),),
     )
     mirror = MirroredLake(url, other, SilentReporter(), threading.Event())
-    for start in (mirror.set_up, mirror.prepare, lambda: mirror.prepare(reload=True)):
+    for start in (mirror.set_up, mirror.prepare, mirror.notes.forget):
         with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
             start()
         assert refused.value.kind is Kind.CONFIG
@@ -285,7 +288,9 @@ def test_a_log_that_lacks_what_a_killed_batch_wrote_alone_is_a_gap(
     with pytest.raises(HeadraceError, match="restored to an earlier time") as refused:
         mirror_of(url, tmp_path, kind=kind).prepare()
     assert "--reload" in refused.value.remedy
-    mirror_of(url, tmp_path, kind=kind).prepare(reload=True)
+    again = mirror_of(url, tmp_path, kind=kind)
+    again.notes.forget()
+    again.prepare()
     [comparison] = mirror.comparer().compare()
     assert comparison.is_right
 
@@ -335,8 +340,8 @@ def test_two_mirrors_of_a_slot_take_turns_also_while_nobody_reads_it(
 class Disturbed(MirroredLake):
     """A mirror whose table leaves the publication for a while, right behind its load."""
 
-    def prepare(self, *, reload: bool = False) -> list[TableName]:
-        tables = super().prepare(reload=reload)
+    def prepare(self) -> list[TableName]:
+        tables = super().prepare()
         followed_mirror.run(
             self.url,
             f"ALTER PUBLICATION {SLOT} DROP TABLE t",
@@ -358,6 +363,27 @@ def test_what_was_written_while_a_table_left_the_publication_behind_its_load_is_
         mirror = mirror_of(url, tmp_path)
         followed_mirror.run_mirror(mirror, spark)
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
+
+
+class Dropping(MirroredLake):
+    """A mirror of which somebody drops a table at each start, right behind its load."""
+
+    def prepare(self) -> list[TableName]:
+        tables = super().prepare()
+        followed_mirror.run(self.url, "DROP TABLE IF EXISTS gone")
+        return tables
+
+
+@pytest.mark.long
+def test_a_table_that_is_dropped_behind_its_load_does_not_end_a_mirror(url: str, tmp_path: Path) -> None:
+    followed_mirror.run(url, "CREATE TABLE gone (id int PRIMARY KEY)")
+    report = UntilWarned()
+    parts = (MirroredTables(tables=("public.*",)),)
+    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts)
+    with local_spark() as spark:
+        MirrorRun(Dropping(url, config, report, report.stopping), report, report.stopping).run(spark)
+    assert "there is no table" in report.text
+    assert "trying again" in report.text
 
 
 class UntilWarned(SilentReporter):
