@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.config.mirror import Engine, Format, MirrorConfig, MirroredTables, Mode
+from headrace.datasources.followed_tables import tables_of
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import reaching
@@ -99,6 +100,8 @@ class LakeBatches:
         is_first = tables is None
         if is_first:
             self._mirror.use(batch.sparkSession)
+        # A table that was created since is followed by the query's next start.
+        self._mirror.follow_only(tables_of(end))
         with reaching(self._mirror.lake):
             if tables is None or self._is_altered():
                 tables = self._mirror.prepare()

@@ -31,6 +31,7 @@ class TableChooser:
     Attributes:
         waiting: the same.
         left_out: why tables are not mirrored that only patterns match, or that the log does not have.
+        followed: the tables that can be mirrored, where a query of one's own follows them; None: any.
     """
 
     def __init__(self, ends: MirrorEndpoints, waiting: WaitingTables, report: Reporter) -> None:
@@ -39,6 +40,7 @@ class TableChooser:
         self.waiting = waiting
         self._report = report
         self.left_out: dict[TableName, str] = {}
+        self.followed: Collection[TableName] | None = None
         self._said: dict[TableName, tuple[object, ...]] = {}
 
     def read(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
@@ -123,4 +125,6 @@ class TableChooser:
 
     def is_left_out(self, table: MirroredTable) -> bool:
         """Tell whether a table is left out, and the catalog says of it what it said then."""
+        if self.followed is not None and table.name not in self.followed:
+            return True
         return self._said.get(table.name) == said_of(table)

@@ -38,6 +38,7 @@ from headrace.mirror.waiting import WaitingTables, concerns_table
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.model.table_pattern import format_table
 from headrace.postgres.provision import find_reading_problems, prepare_slot, try_publishing
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.session import ReadSession
@@ -119,6 +120,10 @@ class MirroredLake:
         waiting = WaitingTables(SilentReporter())
         chooser = TableChooser(self._ends, waiting, SilentReporter())
         return LakeComparer(self._ends, self.notes, self._loader, self._writer.observer, chooser)
+
+    def follow_only(self, tables: Collection[TableName] | None) -> None:
+        """Leave out tables that a query of one's own does not follow; None: it follows all."""
+        self._chooser.followed = tables
 
     def plan_adoption(self) -> AbstractContextManager[PlannedAdoption]:
         """Plan to go on with a server that pg_upgrade has made, see `headrace.mirror.upgrade`."""
@@ -248,12 +253,16 @@ class MirroredLake:
         check_named_columns(tables, known.tables)
         published = self._log.read_published([*tables])
         notes, waited = dict(known.tables), dict(self.waiting.tables)
-        missing = self._writer.bring_up(tables, notes, find_unsent(stream, published, tables), confirmed)
+        # One that was created since the others were published: what is written to it is in no log yet. The
+        # next look finds it, and the start behind that publishes it.
+        silent = {name for name in tables if not published.members.get(format_table(name))}
+        sent = {name: table for name, table in tables.items() if name not in silent}
+        missing = self._writer.bring_up(sent, notes, find_unsent(stream, published, sent), confirmed)
         # Who was tried and failed has a new entry, whose pause may be over before the others are ready.
         failed = {name for name, entry in self.waiting.tables.items() if entry is not waited.get(name)}
         tables = {name: table for name, table in tables.items() if name not in failed}
         stream = dict(stream) | published.to_json()
-        self._follow(tables, missing, notes, stream)
+        self._follow(tables, silent.union(missing), notes, stream)
         self._load_missing(missing, len(tables), stream, confirmed)
         self.notes.note(stream, self._writer.tables, {}, read_from=confirmed)
         self._show(Phase.LIVE)

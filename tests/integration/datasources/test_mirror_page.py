@@ -110,6 +110,35 @@ def test_the_query_of_the_page_writes_tables(
     assert write() == [(1, "d", 7), (3, "e", 8), (4, "f", 9), (5, "g", 10)]
 
 
+@pytest.mark.long
+def test_a_table_that_is_created_while_the_query_runs_is_whole_behind_its_next_start(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    program = program_with("into(").replace("postgresql://me@localhost/shop", url)
+    program = program.replace('"lake", source, "checkpoint"', f'"{tmp_path}/lake", source, "{tmp_path}/log"')
+    program = program.replace('"checkpointLocation", "checkpoint"', f'"checkpointLocation", "{tmp_path}/log"')
+
+    def write(*steps: str) -> None:
+        names: dict[str, Any] = {"spark": spark}
+        exec(program, names)
+        names["query"].processAllAvailable()
+        for step in steps:
+            run(url, step)
+            names["query"].processAllAvailable()
+        names["query"].stop()
+
+    write(
+        "CREATE TABLE late (id int PRIMARY KEY)",
+        "INSERT INTO late VALUES (1)",
+        "UPDATE orders SET name = 'b'",
+        "INSERT INTO late VALUES (2)",
+        "UPDATE orders SET name = 'c'",
+    )
+    assert not (tmp_path / "lake/public/late").exists()
+    write("INSERT INTO late VALUES (3)")
+    assert read_table(f"{tmp_path}/lake/public/late", "delta")["id"].sort().to_list() == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

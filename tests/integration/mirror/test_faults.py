@@ -398,6 +398,20 @@ class UntilWarned(SilentReporter):
         self.stopping.set()
 
 
+def test_a_table_that_is_created_behind_the_publishing_is_loaded_once_it_is_published(
+    url: str, tmp_path: Path
+) -> None:
+    mirror = mirror_of(url, tmp_path)
+    followed_mirror.run(url, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)")
+    assert mirror.prepare() == [TABLE]
+    followed_mirror.run(url, "INSERT INTO late VALUES (2)")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert {*mirror.prepare()} == {TableName("public", "late"), TABLE}
+    assert not mirror.is_altered()
+    assert all(one.is_right for one in mirror.comparer().compare())
+
+
 @pytest.mark.long
 def test_a_new_table_that_somebody_writes_to_does_not_end_a_mirror(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
