@@ -43,7 +43,7 @@ def ours(orders: MirroredOrders, number: int, kind: Format = "delta") -> float:
     """Seconds of the mirror's own load."""
     folder = f"load-{kind}-{number}"
     begin = perf_counter()
-    dict(orders.writer(folder, kind).loader.load([ORDERS]))
+    dict(orders.writer(folder, kind).loader.load([ORDERS], {}))
     seconds = perf_counter() - begin
     table = orders.lake(folder, kind).open(ORDERS)
     assert table is not None

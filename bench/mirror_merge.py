@@ -95,9 +95,9 @@ def main() -> None:
     rows = QUICK if given.quick else given.rows
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
-        table, start = dict(writer.loader.load([ORDERS]))[ORDERS]
+        table, start = dict(writer.loader.load([ORDERS], {}))[ORDERS]
         known = {ORDERS: TablePosition(0, start, table.relation)}
-        dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS]))
+        dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS], {}))
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])

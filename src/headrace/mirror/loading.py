@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -22,7 +22,10 @@ from headrace.mirror.load_units import (
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.table_checks import find_problem
 from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
+from headrace.mirror.units import find_named_otherwise
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
@@ -68,7 +71,9 @@ class LakeLoader:
     stopping: threading.Event
     load_units: UnitLoader
 
-    def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
+    def load(
+        self, names: Iterable[TableName], known: Mapping[TableName, TablePosition]
+    ) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
 
         A table that is gone by now, or that has to wait, is left out: all wait where open transactions keep
@@ -76,6 +81,7 @@ class LakeLoader:
 
         Args:
             names: the tables.
+            known: what is noted of each.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE.
@@ -102,6 +108,8 @@ class LakeLoader:
                 self.report.info(f"loading {name}")
                 is_loaded = False
                 with self.waiting.alone(table):
+                    # It may have been altered since it was decided to load it.
+                    _check_names(table, known.get(name))
                     self._load(table, self._plan(table, source), source)
                     is_loaded = True
                 if is_loaded:
@@ -160,6 +168,15 @@ class LakeLoader:
                 self.report.warning(text)
             reach("mirror_unit")
         return files
+
+
+def _check_names(table: MirroredTable, noted: TablePosition | None) -> None:
+    """Make sure that no masked or excluded column comes into the lake under another name."""
+    problem = find_problem(table)
+    if problem is None and noted is not None:
+        problem = find_named_otherwise(table, noted)
+    if problem is not None:
+        raise problem
 
 
 class LoadStoppedError(Exception):

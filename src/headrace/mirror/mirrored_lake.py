@@ -303,7 +303,7 @@ class MirroredLake:
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
         with keep_slot(self.url, self.config.slot, self._report):
-            for name, loaded in self._loader.load(missing):
+            for name, loaded in self._loader.load(missing, self.notes.positions.tables):
                 self.waiting.remove(name)
                 self._writer.tables[name], _ = loaded
                 self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)

@@ -142,10 +142,15 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     This comes before whatever reads the table again, which would do so, too.
     """
     assert observed.noted is not None
-    before = observed.noted.catalog.tables.get(table.name)
-    is_another = observed.noted.relation != table.relation
-    problem = None if before is None or is_another else find_renamed(table, before)
+    problem = find_named_otherwise(table, observed.noted)
     return None if problem is None else Wait(problem)
+
+
+def find_named_otherwise(table: MirroredTable, noted: TablePosition) -> HeadraceError | None:
+    """Return the error of a renamed column that the file names; None: there is none."""
+    before = noted.catalog.tables.get(table.name)
+    is_another = noted.relation != table.relation
+    return None if before is None or is_another else find_renamed(table, before)
 
 
 def _past_written(name: TableName, what: str) -> HeadraceError:

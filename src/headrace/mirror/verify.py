@@ -219,7 +219,7 @@ class LakeComparer:
     def _read_again(self, found: TableComparison) -> None:
         """Load a table, and note that it is as the database's by now."""
         name = found.table
-        for _, loaded in self._loader.load([name]):
+        for _, loaded in self._loader.load([name], self._notes.table.read().tables):
             self._notes.positions = self._notes.table.read()
             stream = self._notes.positions.stream
             assert stream is not None

@@ -165,7 +165,7 @@ class LakeWriter:
                 # A partition that is emptied by itself is told by the log, its rows are not.
                 if not (is_told and self._read_emptied(table, notes, emptied)):
                     to_load.append(table.name)
-        loaded = dict(self.loader.load(to_load)) if to_load else {}
+        loaded = dict(self.loader.load(to_load, notes)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):

@@ -9,17 +9,19 @@ existing one is compared with what is required.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.connection import Connection, execute, query
 from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.identity import IdentityFacts
+from headrace.postgres.lock_holders import lock_error
 from headrace.postgres.publication import (
     PARTS_SINCE,
     PublicationFacts,
@@ -202,6 +204,7 @@ SELECT n.nspname::text, c.relname::text, pg_get_expr(r.prqual, r.prrelid)
 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = $1 AND r.prqual IS NOT NULL
+      AND (n.nspname, c.relname) IN (SELECT * FROM unnest($2::text[], $3::text[]))
 """
 
 
@@ -232,15 +235,24 @@ class PublicationRequirements:
 NOTHING_SPECIAL = PublicationRequirements()
 
 
-def read_filters(connection: Connection, publication: str) -> dict[TableName, str]:
-    """Read the condition of each table whose rows the publication filters, as the server stores it.
+def read_filters(
+    connection: Connection, publication: str, tables: Collection[TableName]
+) -> dict[TableName, str]:
+    """Read the condition of each of these tables whose rows the publication filters, as the server stores it.
 
     Raises:
+        LockedError: somebody has locked such a table for longer than some seconds.
         HeadraceError: CONNECTION, DATABASE.
     """
     if connection.info.server_version < PARTS_SINCE:
         return {}
-    rows = query(connection, _FILTERS, (publication,))
+    try:
+        with connection.transaction():
+            # pg_get_expr waits for whoever alters a table.
+            execute(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
+            rows = execute(connection, _FILTERS, (publication, *name_arrays(tables)))
+    except psycopg.errors.LockNotAvailable as error:
+        raise lock_error(partial(query, connection), _LOCK_MILLISECONDS / 1000) from error
     return {TableName(schema, table): condition for schema, table, condition in rows}
 
 
@@ -259,8 +271,9 @@ def check_requirements(
     """
     for problem in publication_problems(existing, {}):
         raise problem
-    filters = read_filters(connection, existing.name)
-    for facts in tables:
+    checked = list(tables)
+    filters = read_filters(connection, existing.name, [facts.table for facts in checked])
+    for facts in checked:
         published = existing.tables.get(facts.table)
         if published is None:
             continue

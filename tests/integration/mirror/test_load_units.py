@@ -67,7 +67,7 @@ class Loading:
                     raise BrokenOffError
 
         with suppress(BrokenOffError):
-            dict(self.loader(load_some).load([T]))
+            dict(self.loader(load_some).load([T], {}))
 
     def loader(self, load_units: UnitLoader) -> LakeLoader:
         ends = MirrorEndpoints(self._url, SLOT, SLOT, self._selection, self.lake)
@@ -125,5 +125,5 @@ def test_a_unit_can_be_read_by_another_process(connection: Connection, database:
             work = pickle.loads(pickle.dumps((lake, unit)))
             yield pickle.loads(pickle.dumps(load_unit(*work)))
 
-    dict(loading.loader(load_copies).load([T]))
+    dict(loading.loader(load_copies).load([T], {}))
     assert loading.rows() == expected(connection)

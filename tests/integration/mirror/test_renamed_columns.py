@@ -8,8 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.config.mirror import MirroredTables, Mode
+from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.mirrored_lake import MirroredLake
+from headrace.reporter import SilentReporter
 from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_renamed_columns"
@@ -69,6 +71,32 @@ def test_a_column_that_the_file_names_and_that_was_renamed_lets_its_table_wait(
     mirror = FollowedMirror.of(url, tmp_path, SLOT, renamed, part)
     mirror.follow()
     assert mirror.wrong() == []
+
+
+@pytest.mark.parametrize("choice", [{"exclude_columns": ("v",)}, {"columns": ("id", "v")}])
+def test_a_column_that_is_renamed_right_before_its_table_is_read_again_stays_out_of_the_lake(
+    choice: dict[str, Any], url: str, tmp_path: Path
+) -> None:
+    part = MirroredTables(tables=("public.a",), **choice)
+    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=(part,))
+    FollowedMirror(url, config).prepare()
+    run(url, "ALTER TABLE a ALTER id TYPE bigint")
+    mirror = MirroredLake(url, config, Renaming(url))
+    mirror.set_up()
+    assert mirror.prepare() == []
+    assert "the column v of a, which the file names, is called other now" in str(mirror.waiting.error())
+    assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
+
+
+class Renaming(SilentReporter):
+    """Renames a column when it is decided what is to be loaded."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def info(self, text: str) -> None:
+        if "to load" in text:
+            run(self._url, _RENAMED)
 
 
 @pytest.mark.parametrize("choice", [{"columns": ("id", "vv")}, {"exclude_columns": ("vv",)}])

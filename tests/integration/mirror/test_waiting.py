@@ -114,6 +114,18 @@ def test_a_named_table_that_cannot_be_followed_is_refused(url: str, tmp_path: Pa
     assert not (tmp_path / "public").exists()
 
 
+def test_a_lock_on_a_table_of_which_some_rows_are_mirrored_delays_it_alone(url: str, tmp_path: Path) -> None:
+    part = MirroredTables(tables=("public.b",), where="id > 0")
+    config = config_of(tmp_path, part, MirroredTables(tables=("public.a",)))
+    prepared(url, config)
+    with connect(url, autocommit=False) as holder:
+        execute(holder, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
+        mirror, tables, told = prepared(url, config)
+        assert tables == [A]
+    assert [text for text in told.texts if "the table b waits" in text and "b is locked by" in text]
+    assert mirror.waiting.reason(B)
+
+
 def test_a_named_table_that_is_made_again_without_its_key_waits_for_it(url: str, tmp_path: Path) -> None:
     """As a restored dump does it: keys come behind the rows."""
     mirror, *_ = prepared(url, config_of(tmp_path, MirroredTables(tables=("public.a", "public.b"))))
