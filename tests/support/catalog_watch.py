@@ -15,13 +15,11 @@ class CatalogWatch:
     """Compares the catalog with the last fingerprint.
 
     Attributes:
-        moved: whether partitions were attached or detached since the beginning.
         emptied: the tables that lost rows.
         baseline: the catalog as of the last look.
     """
 
     def __init__(self, url: str, usage: Usage, publication: str) -> None:
-        self.moved = False
         self.emptied: frozenset[TableName] = frozenset()
         self._usage = usage
         self._publication = publication
@@ -40,7 +38,6 @@ class CatalogWatch:
             changes = "; ".join(dict.fromkeys(difference.what for difference in drift.wrong))
             error = HeadraceError(Kind.SCHEMA_CHANGED, changes)
             raise error.concerning(tables={difference.table for difference in drift.wrong})
-        self.moved |= drift.moved
         self.emptied |= drift.emptied
         self.baseline = now
 

@@ -27,12 +27,10 @@ class SchemaDrift:
 
     Attributes:
         wrong: changes that make what was read of a table wrong, or may: it must be read again.
-        moved: whether partitions were attached or detached, or a table was emptied.
         emptied: tables that lost rows, for example with a partition: what was read of them may be wrong.
     """
 
     wrong: tuple[CatalogChange, ...] = ()
-    moved: bool = False
     emptied: frozenset[TableName] = frozenset()
 
 
@@ -45,7 +43,6 @@ def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerp
     changes = tuple(judge_differences(session, compare(before, now)))
     return SchemaDrift(
         tuple(change for change in changes if change.effect is Effect.READ_AGAIN),
-        any(change.part is not None for change in changes),
         frozenset(change.table for change in changes if change.effect in {Effect.EMPTIED, Effect.DEPARTED}),
     )
 

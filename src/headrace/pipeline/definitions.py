@@ -38,6 +38,8 @@ LOOK_SECONDS = 10.0
 # An index that waits is looked after more often: somebody is perhaps mending its file or table now.
 _MISFIT_SECONDS = 5.0
 _FAILED_SECONDS = 2.0
+# A look waits no longer for a lock on a table: orders and the query wait for the look.
+_LOCK_SECONDS = 1.0
 
 # Returns the schema that was saved with a generation; None where its index is gone.
 ReadSchema = Callable[[GenerationState], str | None]
@@ -157,18 +159,18 @@ class Definitions:
             HeadraceError: an error of the database; ErrorGroup: the server has a problem.
         """
         generations = () if state is None else state.generations
-        if self.is_due or self._clock() >= self._next or self._misses(generations):
-            self.is_due, self._error = False, None
-            self._next = self._clock() + (_MISFIT_SECONDS if self.waiting else LOOK_SECONDS)
-            try:
+        try:
+            if self.is_due or self._clock() >= self._next or self._misses(generations):
+                self.is_due, self._error = False, None
+                self._next = self._clock() + (_MISFIT_SECONDS if self.waiting else LOOK_SECONDS)
                 self._look(connection, generations)
-            except HeadraceError as error:
-                self._next = self._clock() + _FAILED_SECONDS
-                self._error = error
+            if self._error is None and state is not None:
+                self._compare_with(state)
+        except HeadraceError as error:
+            self._next = self._clock() + _FAILED_SECONDS
+            self._error = error
         if self._error is not None:
             raise self._error
-        if state is not None:
-            self._compare_with(state)
         return self._seen(state)
 
     def inspect_again(self) -> None:
@@ -226,7 +228,7 @@ class Definitions:
     def _look(self, connection: Connection, generations: Iterable[GenerationState]) -> None:
         before = self._baseline
         if not self._must_inspect(generations):
-            with ReadSession(self._endpoints.database) as session:
+            with self._session() as session:
                 now = read_fingerprint(session, self.inspection.usage(), self.project.publication)
             # Most looks end here: with one statement, and without an inspection.
             if _is_same(now, before):
@@ -238,8 +240,11 @@ class Definitions:
             return
         # Before a state is known there is nothing to compare with: `_compare_with` does it then.
         if self._stored is not None:
-            self._add_changes(before, now)
+            self._drift = self._find_drift(before, now, self._drift)
         self._baseline, self._text = now, now.to_text()
+
+    def _session(self) -> ReadSession:
+        return ReadSession(self._endpoints.database, lock_seconds=_LOCK_SECONDS)
 
     def _must_inspect(self, generations: Iterable[GenerationState]) -> bool:
         """Whether more than the fingerprint may be another one: rights, and what the set-up has altered."""
@@ -310,25 +315,22 @@ class Definitions:
         if state.catalog == self._stored:
             return
         # The state has taken up what was found here, so nothing has been altered since.
-        is_taken = self._stored is not None and state.catalog == self._text
-        self._stored, self._drift = state.catalog, SchemaDrift()
-        if is_taken:
-            self._altered_by_us = None
-            return
-        self._add_changes(Fingerprint.from_text(state.catalog), self._baseline)
+        if self._stored is not None and state.catalog == self._text:
+            drift, self._altered_by_us = SchemaDrift(), None
+        else:
+            drift = self._find_drift(Fingerprint.from_text(state.catalog), self._baseline, SchemaDrift())
+        # Behind every question that may fail: what is not compared yet is compared in the next look.
+        self._stored, self._drift = state.catalog, drift
 
-    def _add_changes(self, before: Fingerprint, now: Fingerprint) -> None:
-        """Add what is different between two catalogs to what was found before."""
-        ours, known = self._altered_by_us, self._drift
+    def _find_drift(self, before: Fingerprint, now: Fingerprint, known: SchemaDrift) -> SchemaDrift:
+        """Return what was found before, with what is different between two catalogs."""
+        ours = self._altered_by_us
         if ours is not None and ours.publication == before.publication:
             now = now.altered_like(before)  # the publication was altered by this process
-        with ReadSession(self._endpoints.database) as session:
+        with self._session() as session:
             drift = compare_fingerprints(session, before, now)
-        self._drift = SchemaDrift(
-            tuple(dict.fromkeys((*known.wrong, *drift.wrong))),
-            known.moved or drift.moved,
-            known.emptied | drift.emptied,
-        )
+        wrong = tuple(dict.fromkeys((*known.wrong, *drift.wrong)))
+        return SchemaDrift(wrong, known.emptied | drift.emptied)
 
     def _seen(self, state: PipelineState | None) -> CatalogSeen:
         changes = {}

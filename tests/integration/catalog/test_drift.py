@@ -247,7 +247,7 @@ def test_partitions_come_and_go(world: World, statements: str, emptied: Abstract
     world.sql(statements)
     world.watch.look()
     world.watch.look()
-    assert (world.watch.moved, world.watch.emptied) == (True, emptied)
+    assert world.watch.emptied == emptied
 
 
 def test_rows_of_a_later_transaction_that_ended_before_the_attachment_count(world: World) -> None:

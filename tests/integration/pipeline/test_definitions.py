@@ -1,0 +1,128 @@
+"""What a run knows of files and tables, also where a look at the database fails; no cluster is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.controller.world import CatalogSeen, TableVerdict
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.project import Project, open_project
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.lock_holders import LockedError
+from headrace.state import GenerationState, PipelineState, Unit
+
+UNIT = Unit("", "narrow")
+SCHEMA = "version: 1\ntable: narrow\nprimary_key: id\nfields: [{ long: number }]\n"
+# No TOAST table, and not published by its name: only its rows tell what has given it another file.
+DDL = (
+    "CREATE TABLE narrow (id int PRIMARY KEY, number int)",
+    "INSERT INTO narrow SELECT i, i FROM generate_series(1, 9) i",
+    "CREATE PUBLICATION narrow FOR ALL TABLES",
+)
+
+
+class Ground:
+    """A deployment, and what a run of it knows."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.url, self._folder = url, folder
+        self.write(SCHEMA)
+        (folder / "headrace.toml").write_text(
+            f'[source]\ntype = "postgres"\nconnection_url = {json.dumps(url)}\nslot = "narrow"\n'
+            'publication = "narrow"\n[sinks.primary]\ntype = "opensearch"\nurl = "http://127.0.0.1:9"\n'
+            '[[index]]\nname = "narrow"\nschema = "narrow.yml"\n'
+        )
+        self.now = 0.0
+        self.connection: Connection = connect(url)
+        for statement in DDL:
+            execute(self.connection, statement)
+        self.restart()
+
+    def write(self, schema: str) -> None:
+        (self._folder / "narrow.yml").write_text(schema)
+
+    def project(self) -> Project:
+        return open_project(self._folder / "headrace.toml", {})
+
+    def restart(self) -> None:
+        """Know nothing any more, as a process that begins."""
+        project = self.project()
+        self.definitions = Definitions(project, project.resolve(), lambda _: None, clock=lambda: self.now)
+
+    def look(self, state: PipelineState | None = None) -> CatalogSeen:
+        """Look once the pause behind the last look is over."""
+        self.now += 60.0
+        return self.definitions.look(self.connection, state)
+
+    def following(self, catalog: str) -> PipelineState:
+        """A state that follows the generation of the files as they are, and stores a catalog."""
+        served = GenerationState("narrow", "narrow_1", "1", self.definitions.hashes[UNIT], published=True)
+        return PipelineState(
+            "7",
+            1,
+            5,
+            "narrow",
+            "narrow",
+            "following",
+            1,
+            50,
+            (served,),
+            {"public.narrow": 1},
+            catalog=catalog,
+        )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Somebody holds the table, as a TRUNCATE does before a long COPY."""
+        with connect(self.url) as other:
+            execute(other, "BEGIN")
+            execute(other, "LOCK narrow")
+            yield
+
+
+@pytest.fixture
+def ground(database: str, tmp_path: Path) -> Iterator[Ground]:
+    found = Ground(tmp_path, database)
+    yield found
+    found.connection.close()
+
+
+@pytest.mark.timeout(60)
+def test_what_was_altered_is_seen_once_a_lock_lets_the_look_through(ground: Ground) -> None:
+    """The look waits for the lock no longer than a moment, and forgets nothing where it fails."""
+    state = ground.following(ground.look().text)
+    execute(ground.connection, "TRUNCATE narrow")
+    ground.restart()
+    ground.look()
+    with ground.locked():
+        for _ in range(2):
+            with pytest.raises(LockedError, match=r"public\.narrow"):
+                ground.look(state)
+    [change] = ground.look(state).changes["narrow_1"]
+    assert change.verdict is TableVerdict.LIKE_A_TRUNCATE
+
+
+def test_a_stored_catalog_that_cannot_be_read_is_said_in_every_look(ground: Ground) -> None:
+    ground.look()
+    state = ground.following("no catalog")
+    for _ in range(3):
+        with pytest.raises(HeadraceError, match="the catalog as it was cannot be read"):
+            ground.look(state)
+
+
+def test_a_look_that_failed_is_not_repeated_at_once(ground: Ground) -> None:
+    state = ground.following(ground.look().text)
+    execute(ground.connection, "TRUNCATE narrow")
+    ground.restart()
+    ground.look()
+    with ground.locked(), pytest.raises(LockedError):
+        ground.look(state)
+    with pytest.raises(LockedError):
+        ground.definitions.look(ground.connection, state)
+    assert ground.look(state).changes
