@@ -125,6 +125,16 @@ MISTAKES = {
     "a generation that is not followed any more is not stored as such": Mistake(
         "act", "frozen=action.why)", "frozen='')"
     ),
+    "units that are not known yet count as removed": Mistake(
+        "reconcile",
+        "return  # a unit that is not known yet is no unit that was removed",
+        "desired = type(desired)({})",
+    ),
+    "an order waits for no unit that is not known yet": Mistake(
+        "orders",
+        "    if desired.units is None:\n        return None\n    if order.unit is None or",
+        "    if order.unit is None or desired.units is None or",
+    ),
     "an unknown state counts as absent": Mistake(
         "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),

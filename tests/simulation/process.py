@@ -407,6 +407,7 @@ class Process:
         self.reloaded: dict[str, str] = {}
         self._between = between
         self._seen_at: dict[tuple[str, int], Lsn] = {}
+        self._bound: Files | None = None
         self.controller = Controller(
             self.look,
             Ports(
@@ -425,6 +426,7 @@ class Process:
 
     def start(self, state: PipelineState, *, new_session: bool) -> None:
         assert not new_session, "no process of Spark is ever lost here"
+        assert self._bound is not None, "a query is planned before the database was inspected"
         self.query = Query(self.setting, self.store, wanted_plan(state), state)
         self.held = {}
 
@@ -478,6 +480,11 @@ class Process:
 
     # What it sees.
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the database was inspected for the files as they are."""
+        return self._bound == self.setting.files
+
     def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
         """Ask everything in the order that the controller counts on, with others at work in between."""
         setting = self.setting
@@ -521,7 +528,9 @@ class Process:
         setting = self.setting
         setting.described = {unit: setting.definition(unit.index) for unit in setting.units()}
         return Desired(
-            {
+            None
+            if not self.is_bound
+            else {
                 unit: Definition(
                     setting.definition(unit.index),
                     "its table has no such column" if unit.index in setting.files.misfits else "",
@@ -557,7 +566,13 @@ class Process:
     def _catalog(self, state: PipelineState | Unknown | None) -> CatalogSeen | None:
         server = self.setting.server
         server.check_up()
-        if isinstance(state, Unknown) or state is None:
+        if isinstance(state, Unknown):
+            return None
+        if not self.is_bound:
+            # To inspect the database for files takes more than a look at its catalog.
+            server.check_free({table for reads in self.setting.files.reads.values() for table in reads}, "")
+            self._bound = self.setting.files
+        if state is None:
             return None
         changes = {}
         if state.catalog:
@@ -622,6 +637,7 @@ class _Orders:
     def answer(self, order: Order, text: str, *, done: bool) -> None:
         self._setting.clusters[""].check_up()
         self._setting.kill()
+        assert "no such index" not in text, f"{order.id} is of an index that the files describe"
         self._setting.stored.answers[order.id] = (done, text)
         if order.kind is OrderKind.ROLLBACK and order.unit is not None and done:
             served = [state for state in self._setting.stored.generations if state.request == order.id]

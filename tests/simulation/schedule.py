@@ -403,6 +403,8 @@ class Schedule:
         """A unit that fails never keeps the others waiting: with all up, a query runs again at once."""
         setting, process = self.setting, self.process
         is_up = setting.server.up and setting.clusters[""].up and not setting.server.over_budget
+        # While a table is locked, files cannot be compared with the database.
+        is_up = is_up and (process is None or process.is_bound or not setting.server.locked)
         if process is None or process.ended is not None or not is_up or process.query is not None:
             self._without_query = 0
             return

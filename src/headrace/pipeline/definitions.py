@@ -79,6 +79,7 @@ class Definitions:
         self._read_schema = read_schema
         self._clock = clock
         self._inspection: Inspection | None = None
+        self._inspected: Project | None = None
         self._published: Mapping[str, int] = {}
         self._retained: dict[str, Retained] = {}
         self._unreadable: dict[str, str] = {}
@@ -114,8 +115,10 @@ class Definitions:
         """Why indexes do not fit the database, by name."""
         return {} if self._inspection is None else self._inspection.project.waiting
 
-    def units(self) -> dict[Unit, Definition]:
-        """Return what the files say of each unit."""
+    def units(self) -> dict[Unit, Definition] | None:
+        """Return what the files say of each unit; None while the database was not inspected for them."""
+        if self._inspected is not self.project:
+            return None
         units = {unit: Definition(hash_) for unit, hash_ in self.hashes.items()}
         for target in self.project.targets.values():
             for index, why in self.waiting.items():
@@ -274,7 +277,7 @@ class Definitions:
         self._unreadable |= unfit
         self.version += 1
         # All at once, behind every question that may fail: an error leaves what was known before.
-        self._inspection, self._published = inspection, published
+        self._inspection, self._published, self._inspected = inspection, published, self.project
         self.hashes, self.unfit = hashes, self._unreadable
 
     def _retain(self, generation: GenerationState) -> Retained | None:

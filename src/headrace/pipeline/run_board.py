@@ -81,7 +81,7 @@ class RunBoard:
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
         """Show how everything is."""
         state = world.state
-        if isinstance(state, Unknown) or state is None:
+        if isinstance(state, Unknown) or state is None or desired.units is None:
             return
         statuses = {unit: status_of(unit, world, state, desired) for unit in sorted(desired.units)}
         self._report_changes(state)

@@ -60,6 +60,13 @@ class Ground:
         self.now += 60.0
         return self.definitions.look(self.connection, state)
 
+    def fail_to_look(self) -> None:
+        """Look at a server that has ended the connection."""
+        with connect(self.url) as lost:
+            execute(self.connection, f"SELECT pg_terminate_backend({lost.info.backend_pid})")
+            with pytest.raises(HeadraceError):
+                self.definitions.look(lost, None)
+
     def following(self, catalog: str) -> PipelineState:
         """A state that follows the generation of the files as they are, and stores a catalog."""
         served = GenerationState("narrow", "narrow_1", "1", self.definitions.hashes[UNIT], published=True)
@@ -126,3 +133,24 @@ def test_a_look_that_failed_is_not_repeated_at_once(ground: Ground) -> None:
     with pytest.raises(LockedError):
         ground.definitions.look(ground.connection, state)
     assert ground.look(state).changes
+
+
+def test_the_units_are_not_known_before_the_first_look_succeeds(ground: Ground) -> None:
+    ground.fail_to_look()
+    assert ground.definitions.units() is None
+    ground.look()
+    assert set(ground.definitions.units() or ()) == {UNIT}
+
+
+def test_the_former_hashes_say_nothing_of_files_that_are_not_compared_yet(ground: Ground) -> None:
+    state = ground.following(ground.look().text)
+    ground.write(SCHEMA.replace("long", "integer"))
+    ground.definitions.adopt(ground.project(), state.generations)
+    ground.fail_to_look()
+    assert ground.definitions.units() is None
+    [served] = state.generations
+    assert ground.definitions.spec_of(served) is not None, "it is followed on meanwhile"
+    ground.look(state)
+    units = ground.definitions.units()
+    assert units is not None
+    assert units[UNIT].hash not in ("", served.hash)

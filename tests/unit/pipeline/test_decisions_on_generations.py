@@ -9,9 +9,12 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import (
+    CarryOut,
     Complete,
     CreateGeneration,
+    DropIndex,
     Forget,
+    ReadFiles,
     Serve,
     StopFollowing,
     Unpin,
@@ -20,7 +23,7 @@ from headrace.pipeline.controller.actions import (
 from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import UnitView, decide_unit
 from headrace.pipeline.controller.orders import decide_orders
-from headrace.pipeline.controller.reconcile import is_due
+from headrace.pipeline.controller.reconcile import is_due, reconcile
 from headrace.pipeline.controller.statuses import status_of
 from headrace.pipeline.controller.world import (
     BackfillSeen,
@@ -228,3 +231,17 @@ def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:
     desired = Desired({UNIT: Definition("aa")}, (ROLLBACK,))
     [answer] = decide_orders(found.world, found.state, desired)
     assert "no generation of users is kept" in answer.why
+
+
+def test_on_units_that_are_not_known_yet_nothing_is_decided() -> None:
+    """They are not removed: the first look at the database has failed, or the one behind a reload."""
+    orders = (REINDEX, Order("n3", OrderKind.RELOAD), Order("n4", OrderKind.PAUSE))
+    found = view((SERVED, KEPT), Definition("aa"), orders=orders, server=AWAY)
+    state = replace(found.state, generations=(SERVED,))  # of `users_bb_2` only the cluster knows
+    world = replace(found.world, state=state)
+    known = {type(action) for action in reconcile(world, found.desired)}
+    assert known == {ReadFiles, CarryOut, CreateGeneration, DropIndex}
+    for desired in (found.desired, replace(found.desired, reloaded={"n3": "every index is as it was"})):
+        [action] = reconcile(world, replace(desired, units=None))
+        assert isinstance(action, CarryOut)
+        assert action.order.id == "n4"

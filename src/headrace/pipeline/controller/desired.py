@@ -27,7 +27,7 @@ class Desired:
     """What should be.
 
     Attributes:
-        units: what the last valid files describe.
+        units: what the last valid files describe; None while they are not compared with the database.
         orders: the orders that are not answered yet, oldest first.
         keep: how many former generations of an index are retained in the sink that keeps the state.
         most_deferred: how many documents of a generation may wait for its sink; one for which more wait is
@@ -38,7 +38,7 @@ class Desired:
         stopping: the run is asked to end.
     """
 
-    units: Mapping[Unit, Definition]
+    units: Mapping[Unit, Definition] | None
     orders: tuple[Order, ...] = ()
     keep: int = 0
     most_deferred: int = 1_000_000

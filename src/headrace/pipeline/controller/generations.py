@@ -34,6 +34,8 @@ from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OF_GENERATIONS, OrderKind
 from headrace.state.pipeline_state import generation_id, served_of
 
+_UNKNOWN = "the caller waits until the units are known"
+
 
 @dataclass(frozen=True, slots=True)
 class UnitView:
@@ -63,6 +65,7 @@ class UnitView:
     @classmethod
     def of(cls, unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitView:
         """Gather what concerns one unit."""
+        assert desired.units is not None, _UNKNOWN
         sink, catalog = world.sinks.get(unit.sink), world.catalog
         generations = state.of_unit(unit)
         return cls(
@@ -107,15 +110,12 @@ def newest_generation_order(orders: Sequence[Order]) -> Order | None:
     return next((order for order in reversed(orders) if order.kind in OF_GENERATIONS), None)
 
 
-def all_units(state: PipelineState, desired: Desired) -> list[Unit]:
-    """Return the units that the files or the state know, in a stable order."""
-    stored = {generation.unit for generation in state.generations}
-    return sorted(stored | desired.units.keys())
-
-
 def decide_units(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
     """Decide on each unit, then on the catalog that all share."""
-    views = [UnitView.of(unit, world, state, desired) for unit in all_units(state, desired)]
+    assert desired.units is not None, _UNKNOWN
+    # Those that the files or the state know, in a stable order.
+    units = sorted({generation.unit for generation in state.generations} | desired.units.keys())
+    views = [UnitView.of(unit, world, state, desired) for unit in units]
     yield from filter(None, map(decide_unit, views))
     if isinstance(world.catalog, CatalogSeen):
         yield from _decide_catalog(world.catalog, state, views)

@@ -180,7 +180,7 @@ class Observer:
         with self.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
             orders = self.desk.open_orders()
         return Desired(
-            definitions.units() if definitions.is_known else {},
+            definitions.units(),
             orders,
             keep=deployment.generations.keep,
             most_deferred=deployment.max_deferred,

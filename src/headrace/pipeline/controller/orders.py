@@ -13,7 +13,10 @@ from headrace.state.orders import OF_GENERATIONS, OrderKind
 
 
 def decide_orders(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
-    """Answer the orders that are carried out, or can never be; begin those that change no unit."""
+    """Answer the orders that are carried out, or can never be; begin those that change no unit.
+
+    While the units are not known, the others wait.
+    """
     answer: Action | None
     for order in desired.orders:
         if order.kind is OrderKind.RELOAD:
@@ -32,6 +35,8 @@ def decide_orders(world: World, state: PipelineState, desired: Desired) -> Itera
 def _answer_generation(
     order: Order, world: World, state: PipelineState, desired: Desired
 ) -> AnswerOrder | None:
+    if desired.units is None:
+        return None
     if order.unit is None or order.unit not in desired.units:
         return AnswerOrder("the deployment has no such index", order, done=False)
     view = UnitView.of(order.unit, world, state, desired)
@@ -69,6 +74,8 @@ def _answer_reload(order: Order, world: World, state: PipelineState, desired: De
     """
     if order.id in desired.misread:
         return AnswerOrder(desired.misread[order.id], order, done=False)
+    if desired.units is None:
+        return None  # the former ones say nothing of files that are not compared with the database yet
     if order.id not in desired.reloaded:
         return ReadFiles("a reload was ordered", order)
     refused: list[str] = []

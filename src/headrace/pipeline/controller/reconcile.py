@@ -57,6 +57,8 @@ def _decide_followed(
 ) -> Iterator[Action]:
     # First: an order that a newer one replaces must not be carried out in the same round.
     yield from decide_orders(world, state, desired)
+    if desired.units is None:
+        return  # a unit that is not known yet is no unit that was removed
     yield from decide_units(world, state, desired)
     # Behind the units: the plan has what they are given in this round. Before there is a catalog, they are
     # given nothing.
