@@ -43,6 +43,7 @@ def written() -> dict[str, Any]:
         request="7",
         history=("h", "i"),
         served_at=1.5,
+        schema="what a packed schema is",
     )
     state = PipelineState(
         "7301234567890123456",

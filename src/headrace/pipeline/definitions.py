@@ -8,8 +8,6 @@ until the state has taken the new catalog.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -30,7 +28,7 @@ from headrace.postgres.connection import Connection
 from headrace.postgres.ddl_plan import Step, execute_plan
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.session import ReadSession
-from headrace.schema.normal import spec_hash
+from headrace.schema.normal import normalised, pack, spec_hash
 from headrace.schema.tree import IndexSpec
 from headrace.state import GenerationState, PipelineState, Unit
 
@@ -41,9 +39,6 @@ _FAILED_SECONDS = 2.0
 # A look waits no longer for a lock on a table: orders and the query wait for the look.
 _LOCK_SECONDS = 1.0
 
-# Returns the schema that was saved with a generation; None where its index is gone.
-ReadSchema = Callable[[GenerationState], str | None]
-
 
 class Definitions:
     """What the files describe, bound to the database; used from one thread.
@@ -51,7 +46,6 @@ class Definitions:
     Args:
         project: the files as they were read at the start.
         endpoints: of the deployment.
-        read_schema: reads the schema that was saved with a generation.
         clock: monotonic seconds.
 
     Attributes:
@@ -66,7 +60,6 @@ class Definitions:
         self,
         project: Project,
         endpoints: Endpoints,
-        read_schema: ReadSchema,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -76,13 +69,10 @@ class Definitions:
         self.version = 0
         self.is_due = True
         self._endpoints = endpoints
-        self._read_schema = read_schema
         self._clock = clock
         self._inspection: Inspection | None = None
         self._inspected: Project | None = None
         self._published: Mapping[str, int] = {}
-        self._retained: dict[str, Retained] = {}
-        self._unreadable: dict[str, str] = {}
         self._is_stale = False
         self._baseline = Fingerprint()
         self._text = ""
@@ -193,32 +183,22 @@ class Definitions:
         self.is_due = self._is_stale = True
         execute_plan(inspection.setup, connection, tell)
 
-    def adopt(self, project: Project, generations: Iterable[GenerationState]) -> None:
-        """Go on with other files, which were checked; the next look binds them to the database.
-
-        Generations of the former files are followed by what is known of them: their sink may be away.
-        """
-        self._retained |= {
-            generation.id: self._retain_known(generation)
-            for generation in generations
-            if self.is_known and self.name_of(generation) == generation.index
-        }
+    def adopt(self, project: Project) -> None:
+        """Go on with other files, which were checked; the next look binds them to the database."""
         self.project = project
         self.is_due = self._is_stale = True
 
-    def _retain_known(self, generation: GenerationState) -> Retained:
-        index, target = generation.index, self.project.target_of(generation.sink)
-        spec = dataclasses.replace(self.inspection.project.specs[index], name=generation.generation)
-        # In JSON's types, as it is read back from an index.
-        extra = json.loads(json.dumps(target.determinants(spec, self.inspection.types(index))))
-        return Retained(spec, extra, target)
+    def pack_schema(self, sink: str, index: str) -> str:
+        """Return what the files say of an index in a sink, for the state to keep with a new generation."""
+        spec, target = self.inspection.project.specs[index], self.project.target_of(sink)
+        return pack(normalised(spec, self._determinants(self.inspection, target, index)))
 
     def _misses(self, generations: Iterable[GenerationState]) -> bool:
         """Whether a followed generation was not asked for yet."""
         if self._error is not None:
             return False  # the next look asks for it
         return not self.is_known or any(
-            self.name_of(generation) is None and generation.id not in self._unreadable
+            self.name_of(generation) is None and generation.id not in self.unfit
             for generation in self._bound(generations)
         )
 
@@ -261,55 +241,36 @@ class Definitions:
         if errors := inspection.errors():
             raise ErrorGroup(errors)
         hashes = self._hashes(inspection)
-        self._unreadable = {}
+        unfit: dict[str, str] = {}
         retained: dict[str, Retained] = {}
         for generation in generations:
             unit = generation.unit
             if generation.followed and unit in hashes and hashes[unit] != generation.hash:
-                found = self._retain(generation)
-                if found is not None:
-                    retained[generation.id] = found
-        self._retained = retained  # no others: what is not followed any more need not be known
-        inspection, unfit = inspect_retained(inspection, self._endpoints, connection, retained)
+                try:
+                    target = self.project.target_of(generation.sink)
+                    retained[generation.id] = Retained.read(generation, target)
+                except HeadraceError as error:
+                    unfit[generation.id] = f"its schema is in no file, and cannot be read: {error.cause}"
+        inspection, others = inspect_retained(inspection, self._endpoints, connection, retained)
         tables = {str(table) for table in inspection.project.tables()}
         memberships = read_memberships(connection, self.project.publication)
         published = {str(table): member for table, member in memberships.items() if str(table) in tables}
-        self._unreadable |= unfit
         self.version += 1
         # All at once, behind every question that may fail: an error leaves what was known before.
         self._inspection, self._published, self._inspected = inspection, published, self.project
-        self.hashes, self.unfit = hashes, self._unreadable
-
-    def _retain(self, generation: GenerationState) -> Retained | None:
-        if generation.id in self._retained:
-            return self._retained[generation.id]
-        try:
-            schema = self._read_schema(generation)
-            if schema is None:
-                self._unreadable[generation.id] = "its index is gone"
-                return None
-            return Retained.read(schema, generation.generation, self.project.target_of(generation.sink))
-        except HeadraceError as error:
-            self._unreadable[generation.id] = f"its schema is in no file, and cannot be read: {error.cause}"
-            return None
+        self.hashes, self.unfit = hashes, unfit | others
 
     def _hashes(self, inspection: Inspection) -> dict[Unit, str]:
         """Return the hash of what determines the documents of each unit (decision 0060)."""
         return {
-            Unit(target.key.sink, name): spec_hash(
-                spec, target.determinants(spec, inspection.types(name)) | self._place(target)
-            )
+            Unit(target.key.sink, name): spec_hash(spec, self._determinants(inspection, target, name))
             for target in self.project.targets.values()
             for name, spec in inspection.project.specs.items()
         }
 
-    def _place(self, target: SinkTarget) -> dict[str, object]:
-        """Return what makes a sink another one by the same name; a cluster's indexes show which one it is."""
-        if not target.is_plain:
-            return {}
-        options = {} if target.is_stdout else dict(self._endpoints.of(target.key).options)
-        text = json.dumps([target.kind, options], sort_keys=True, default=str)
-        return {"sink": hashlib.sha256(text.encode()).hexdigest()}
+    def _determinants(self, inspection: Inspection, target: SinkTarget, name: str) -> dict[str, object]:
+        found = target.determinants(inspection.project.specs[name], inspection.types(name))
+        return found | target.place(self._endpoints)
 
     # Comparisons.
 

@@ -173,8 +173,7 @@ class Reloads:
         # The leases first: where another process has an index, nothing has changed yet.
         self.lease.hold(project.specs)
         reach("checked")
-        state = self.store.current
-        self.definitions.adopt(project, () if state is None else state.generations)
+        self.definitions.adopt(project)
         for watch in self.watches.values():
             watch.forget()  # a look gives the indexes their settings
         self.board.set_warning("reload", None)

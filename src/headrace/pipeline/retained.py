@@ -1,4 +1,4 @@
-"""Follow generations whose schema no file holds any more, by the schema that was saved with them."""
+"""Follow generations whose schema no file holds any more, by the schema that the state keeps of them."""
 
 from __future__ import annotations
 
@@ -15,41 +15,40 @@ from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
-from headrace.schema.normal import denormalised
+from headrace.schema.normal import denormalised, unpack
 from headrace.schema.tree import IndexSpec
+from headrace.state import GenerationState
 
 # What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed.
 _DETERMINING = {
     "pipeline": "the sink's ingest pipeline changed",
     "transform_code": "the code of its transform changed",
+    "sink": "its sink is another one",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """The schema of a generation as it was saved with its index, and what else determined its documents."""
+    """The schema of a generation as the state keeps it, and what else determined its documents."""
 
     spec: IndexSpec
     determinants: Mapping[str, Any]
     target: SinkTarget
 
     @classmethod
-    def read(cls, schema: str, generation: str, target: SinkTarget) -> Retained:
-        """Read the schema that was saved with a generation.
+    def read(cls, generation: GenerationState, target: SinkTarget) -> Retained:
+        """Read what the state keeps of a generation.
 
         Raises:
             HeadraceError: SCHEMA, TRANSFORM: this version cannot follow it.
         """
-        try:
-            saved = json.loads(schema)
-            spec = denormalised(saved, generation)
-            if spec.transform is not None:
-                load_transform(spec.transform)
-            return cls(spec, saved["extra"], target)
-        except (ValueError, KeyError, TypeError) as error:
-            raise HeadraceError(
-                Kind.SCHEMA, "an earlier version of Headrace made it, which kept no schema to follow it from"
-            ) from error
+        if not generation.schema:
+            raise HeadraceError(Kind.SCHEMA, "an earlier version of Headrace made it, which kept no schema")
+        saved = unpack(generation.schema)
+        spec = denormalised(saved, generation.generation)
+        if spec.transform is not None:
+            load_transform(spec.transform)
+        return cls(spec, saved["extra"], target)
 
 
 def inspect_retained(
@@ -73,17 +72,18 @@ def inspect_retained(
         project = dataclasses.replace(inspection.project, retained=specs)
         wider = inspect(project, endpoints, connection)
         errors = wider.errors()
-        if why := errors[0].cause if errors else _why_different(generation, wider.types(id_)):
+        if why := errors[0].cause if errors else _why_different(generation, wider.types(id_), endpoints):
             unfit[id_] = why
         else:
             inspection = wider
     return inspection, unfit
 
 
-def _why_different(generation: Retained, types: object) -> str:
+def _why_different(generation: Retained, types: object, endpoints: Endpoints) -> str:
     """Return what else than its schema would make other documents now; empty where nothing would."""
+    target = generation.target
     # In JSON's types, as what was saved is.
-    now = json.loads(json.dumps(generation.target.determinants(generation.spec, types)))
+    now = json.loads(json.dumps(target.determinants(generation.spec, types) | target.place(endpoints)))
     before = generation.determinants
     if now.get("types") != before.get("types"):
         return describe_changed_types(before.get("types") or [], now.get("types") or [])

@@ -32,7 +32,7 @@ from headrace.pipeline.project import Project
 from headrace.pipeline.reloads import Load, Reloads
 from headrace.pipeline.run_board import RunBoard
 from headrace.pipeline.run_options import RunOptions
-from headrace.pipeline.run_sinks import RunSinks, open_relays
+from headrace.pipeline.run_sinks import open_relays, open_sinks
 from headrace.pipeline.source_of_run import RunSource
 from headrace.pipeline.stall_monitor import short_timeout_client
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -183,9 +183,8 @@ class PipelineRun:
         store = StateStore(state, project.key)
         snapshot = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
         held.callback(snapshot.close)
-        sinks = RunSinks()
-        definitions = Definitions(project, endpoints, sinks.read_schema)
-        sinks.open(project, endpoints, state, definitions, report=board.report, held=held)
+        definitions = Definitions(project, endpoints)
+        sinks = open_sinks(project, endpoints, state, definitions, report=board.report, held=held)
         stream = RunStream(
             self._spark,
             Plans(definitions, endpoints),
@@ -199,13 +198,13 @@ class PipelineRun:
         held.callback(stream.close)
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
         shown = RunBoard(board, self._note_live)
-        reloads = Reloads(self.load, definitions, endpoints, claim.lease, store, board, sinks.watches)
+        reloads = Reloads(self.load, definitions, endpoints, claim.lease, store, board, sinks)
         orders = Answers(self.desk, reloads)
         observer = Observer(
             health,
             store,
             definitions,
-            sinks.watches,
+            sinks,
             stream,
             WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
@@ -221,7 +220,7 @@ class PipelineRun:
             stopping=stopping,
         )
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
-        by_name = {name: watch.sink for name, watch in sinks.watches.items()}
+        by_name = {name: watch.sink for name, watch in sinks.items()}
         ports = Ports(store, database, by_name, stream, deferral, orders)
 
         def tell(action: Action) -> None:

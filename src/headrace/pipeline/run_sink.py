@@ -5,7 +5,6 @@ A cluster that does not answer proves nothing: only an answer can say that an in
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +14,6 @@ from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.reporter import Reporter
-from headrace.schema.normal import normalised
 from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
 from headrace.sinks.opensearch.settings import adjust, required_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
@@ -67,17 +65,15 @@ class ClusterSink:
         # Raises where another program has the name, before there is an index that nobody names.
         self._generations.published(index)
         inspection, target = self.definitions.inspection, self._target
-        spec = inspection.project.specs[index]
-        body = mapping(spec, self._options(index))
-        extra = target.determinants(spec, inspection.types(index))
-        schema = json.dumps(normalised(spec, extra), sort_keys=True)
-        created = self._generations.create(index, definition, body, schema)
+        body = mapping(inspection.project.specs[index], self._options(index))
+        created = self._generations.create(index, definition, body)
         # Ranges that are noted under this name are of an index that is gone.
         backfill_progress(self.state, target.key, created.index).delete()
         # By the history of its shards it differs from one that is restored under its name and uuid.
         identity = identities(self.client, [created.index]).get(created.index)
         history = () if identity is None else identity.history
-        return GenerationState(index, created.index, created.uuid, definition, history=history)
+        schema = self.definitions.pack_schema(target.key.sink, index)
+        return GenerationState(index, created.index, created.uuid, definition, history=history, schema=schema)
 
     def complete(self, generation: GenerationState) -> None:
         """Give a filled index its lasting settings, and lead readers to it."""
@@ -94,17 +90,6 @@ class ClusterSink:
         _forget_notes(self.state, self._target.key, name)
         if (found := self._found.get(name)) is not None:
             self._generations.drop(found)
-
-    def read_schema(self, generation: GenerationState) -> str | None:
-        """Return the schema that was saved with an index; None where the index is gone.
-
-        Raises:
-            HeadraceError: the cluster does not answer.
-        """
-        for found in self._generations.existing(generation.index):
-            if (found.index, found.uuid) == (generation.generation, generation.uuid):
-                return found.schema
-        return None
 
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
         """Ask the cluster what it holds; what documents depend on is set right, and said.
@@ -230,10 +215,12 @@ class PlainSink:
     Args:
         target: the sink.
         state: of the cluster that keeps the state.
+        definitions: what the files describe.
     """
 
-    def __init__(self, target: SinkTarget, state: Client) -> None:
+    def __init__(self, target: SinkTarget, state: Client, definitions: Definitions) -> None:
         self._target = target
+        self._definitions = definitions
         self._state = state
         self._notes = SecondarySinkNotes(state, target.key)
         self._known: dict[str, GenerationState] = {}
@@ -241,7 +228,9 @@ class PlainSink:
     def create(self, index: str, definition: str) -> GenerationState:
         """Return a generation with a name of its own."""
         identity = uuid.uuid4().hex
-        return GenerationState(index, f"{index}_{definition}_{identity[:8]}", identity, definition)
+        schema = self._definitions.pack_schema(self._target.key.sink, index)
+        name = f"{index}_{definition}_{identity[:8]}"
+        return GenerationState(index, name, identity, definition, schema=schema)
 
     def complete(self, generation: GenerationState) -> None:
         """Do nothing: whoever reads the sink sees each document as it is written."""

@@ -1,4 +1,4 @@
-"""Open all sinks of a run, and find the one that a generation is in."""
+"""Open all sinks of a run, and the relays by which tasks reach those of its own process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.sinks.opensearch import Client
 from headrace.sinks.registry import open_sink
 from headrace.sinks.stdout.relay import Relay
 from headrace.sinks.stdout.writer import StdoutWriter
-from headrace.state import DeferredKeys, GenerationState
+from headrace.state import DeferredKeys
 from headrace.state.lease import Lease
 
 # Between two looks.
@@ -26,65 +26,38 @@ _PRIMARY_SECONDS, _SECONDARY_SECONDS = 30.0, 5.0
 _REQUEST_SECONDS, _READY_SECONDS = 10.0, 5.0
 
 
-class RunSinks:
-    """All sinks of a run.
+def open_sinks(
+    project: Project,
+    endpoints: Endpoints,
+    state: Client,
+    definitions: Definitions,
+    *,
+    report: Reporter,
+    held: contextlib.ExitStack,
+) -> dict[str, SinkWatch]:
+    """Open the sinks of a deployment, by name; nothing is asked yet, and `held` closes them."""
+    watches = {}
+    for target in project.targets.values():
+        key, sink = target.key, _open_sink(target, endpoints, state, definitions, report)
+        count = DeferredKeys(state, key).count_by_generation if key.sink else None
+        seconds = _SECONDARY_SECONDS if key.sink else _PRIMARY_SECONDS
+        watches[key.sink] = watch = SinkWatch(key.sink, sink, seconds, count)
+        held.callback(watch.close)
+    return watches
 
-    Attributes:
-        watches: each sink as it was seen last, by its name; `""` is the one that keeps the state.
-    """
 
-    def __init__(self) -> None:
-        self.watches: dict[str, SinkWatch] = {}
-
-    def open(
-        self,
-        project: Project,
-        endpoints: Endpoints,
-        state: Client,
-        definitions: Definitions,
-        *,
-        report: Reporter,
-        held: contextlib.ExitStack,
-    ) -> None:
-        """Open the sinks of a deployment; nothing is asked yet, and `held` closes them."""
-        for target in project.targets.values():
-            key, sink = target.key, self._open(target, endpoints, state, definitions, report)
-            count = DeferredKeys(state, key).count_by_generation if key.sink else None
-            seconds = _SECONDARY_SECONDS if key.sink else _PRIMARY_SECONDS
-            watch = SinkWatch(key.sink, sink, seconds, count)
-            held.callback(watch.close)
-            self.watches[key.sink] = watch
-
-    def read_schema(self, generation: GenerationState) -> str | None:
-        """Return the schema that was saved with a generation; None where that is not known.
-
-        Raises:
-            HeadraceError: the sink does not answer.
-        """
-        watch = self.watches.get(generation.sink)
-        if watch is None or not isinstance(watch.sink, ClusterSink):
-            return None
-        return watch.sink.read_schema(generation)
-
-    def _open(
-        self,
-        target: SinkTarget,
-        endpoints: Endpoints,
-        state: Client,
-        definitions: Definitions,
-        report: Reporter,
-    ) -> RunSink:
-        if target.is_plain:
-            return PlainSink(target, state)
-        endpoint = endpoints.of(target.key).sink
-        client = Client(endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=2, accepted=True)
-        # The run itself holds the leases of the indexes that are in the cluster with its state.
-        lease = None
-        if target.key.sink:
-            lease = Lease(
-                Client(endpoint.with_timeout(_READY_SECONDS), read_attempts=1), target.lease_key, []
-            )
-        return ClusterSink(target, client, state, definitions, report, lease=lease)
+def _open_sink(
+    target: SinkTarget, endpoints: Endpoints, state: Client, definitions: Definitions, report: Reporter
+) -> RunSink:
+    if target.is_plain:
+        return PlainSink(target, state, definitions)
+    endpoint = endpoints.of(target.key).sink
+    client = Client(endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=2, accepted=True)
+    # The run itself holds the leases of the indexes that are in the cluster with its state.
+    lease = None
+    if target.key.sink:
+        lease = Lease(Client(endpoint.with_timeout(_READY_SECONDS), read_attempts=1), target.lease_key, [])
+    return ClusterSink(target, client, state, definitions, report, lease=lease)
 
 
 def open_relays(

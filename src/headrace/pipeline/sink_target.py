@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +140,14 @@ class SinkTarget:
         # Documents are other ones by other code, though the schema names the same function.
         code = {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}
         return extra | {"types": types} | code | fixed_settings(self.index_options(spec.name))
+
+    def place(self, endpoints: Endpoints) -> dict[str, object]:
+        """Return what makes it another sink by the same name; a cluster's indexes show which one it is."""
+        if not self.is_plain:
+            return {}
+        options = {} if self.is_stdout else dict(endpoints.of(self.key).options)
+        text = json.dumps([self.kind, options], sort_keys=True, default=str)
+        return {"sink": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def secondary_endpoints(primary: Endpoints, resolved: Resolved, target: SinkTarget) -> Endpoints:

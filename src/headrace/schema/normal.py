@@ -6,9 +6,11 @@ that a later addition to the language changes no hash), and orders without meani
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,24 @@ def denormalised(found: Mapping[str, object], name: str) -> IndexSpec:
     if not isinstance(spec, IndexSpec):
         raise _unknown("it is no index")
     return dataclasses.replace(spec, name=name, hash=spec_hash(spec))
+
+
+def pack(found: Mapping[str, object]) -> str:
+    """Return what `normalised` returned as short text; `unpack` reads it."""
+    return base64.b64encode(zlib.compress(_canonical(found).encode())).decode("ascii")
+
+
+def unpack(text: str) -> dict[str, Any]:
+    """Return what was packed.
+
+    Raises:
+        HeadraceError: SCHEMA, where `pack` did not write the text.
+    """
+    try:
+        found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
+    except (ValueError, zlib.error) as error:
+        raise _unknown(f"it cannot be read: {error!r}") from error
+    return found
 
 
 _STORED = Place(Path("the stored schema"), 0)

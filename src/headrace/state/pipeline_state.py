@@ -63,6 +63,8 @@ class GenerationState:
         history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where unknown.
         served_at: when the alias was pointed to it (Unix time); None where that is unknown.
         sink: the name of the secondary sink that holds it; empty for the one that keeps the state.
+        schema: what it was created from (`headrace.schema.normal.pack`), so that it is followed once the
+            files say something else, whether its sink answers or not; empty where that was not stored.
     """
 
     index: str
@@ -79,6 +81,7 @@ class GenerationState:
     history: tuple[str, ...] = ()
     served_at: float | None = None
     sink: str = ""
+    schema: str = field(default="", repr=False)
 
     @property
     def id(self) -> str:

@@ -118,7 +118,7 @@ class Stock:
         source = project.deployment.source.model_copy(update={"replica_identity": "ignore"})
         deployment = project.deployment.model_copy(update={"source": source})  # nothing is set up for a run
         project = dataclasses.replace(project, deployment=deployment)
-        definitions = Definitions(project, endpoints, lambda _: None)
+        definitions = Definitions(project, endpoints)
         with connect(endpoints.database) as connection:
             definitions.look(connection, None)
         assert not definitions.waiting, definitions.waiting

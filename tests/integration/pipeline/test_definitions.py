@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.project import Project, open_project
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.lock_holders import LockedError
+from headrace.schema.tree import ColumnField
 from headrace.state import GenerationState, PipelineState, Unit
 
 UNIT = Unit("", "narrow")
@@ -53,7 +55,7 @@ class Ground:
     def restart(self) -> None:
         """Know nothing any more, as a process that begins."""
         project = self.project()
-        self.definitions = Definitions(project, project.resolve(), lambda _: None, clock=lambda: self.now)
+        self.definitions = Definitions(project, project.resolve(), clock=lambda: self.now)
 
     def look(self, state: PipelineState | None = None) -> CatalogSeen:
         """Look once the pause behind the last look is over."""
@@ -69,7 +71,8 @@ class Ground:
 
     def following(self, catalog: str) -> PipelineState:
         """A state that follows the generation of the files as they are, and stores a catalog."""
-        served = GenerationState("narrow", "narrow_1", "1", self.definitions.hashes[UNIT], published=True)
+        hash_, schema = self.definitions.hashes[UNIT], self.definitions.pack_schema("", "narrow")
+        served = GenerationState("narrow", "narrow_1", "1", hash_, published=True, schema=schema)
         return PipelineState(
             "7",
             1,
@@ -145,7 +148,7 @@ def test_the_units_are_not_known_before_the_first_look_succeeds(ground: Ground) 
 def test_the_former_hashes_say_nothing_of_files_that_are_not_compared_yet(ground: Ground) -> None:
     state = ground.following(ground.look().text)
     ground.write(SCHEMA.replace("long", "integer"))
-    ground.definitions.adopt(ground.project(), state.generations)
+    ground.definitions.adopt(ground.project())
     ground.fail_to_look()
     assert ground.definitions.units() is None
     [served] = state.generations
@@ -154,3 +157,31 @@ def test_the_former_hashes_say_nothing_of_files_that_are_not_compared_yet(ground
     units = ground.definitions.units()
     assert units is not None
     assert units[UNIT].hash not in ("", served.hash)
+
+
+def test_what_is_served_is_followed_over_a_restart_with_other_files_though_no_sink_answers(
+    ground: Ground,
+) -> None:
+    state = ground.following(ground.look().text)
+    ground.write(SCHEMA.replace("long", "integer"))
+    ground.restart()
+    ground.look(state)
+    assert ground.definitions.unfit == {}
+    [served] = state.generations
+    spec = ground.definitions.spec_of(served)
+    assert spec is not None
+    assert [field.tag for field in spec.fields if isinstance(field, ColumnField)] == ["long"]
+
+
+def test_what_no_schema_is_kept_of_or_reads_a_column_of_another_type_is_not_followed(ground: Ground) -> None:
+    state = ground.following(ground.look().text)
+    [served] = state.generations
+    ground.write(SCHEMA.replace("long", "integer"))
+    ground.restart()
+    ground.look(replace(state, generations=(replace(served, schema=""),)))
+    assert "kept no schema" in ground.definitions.unfit["narrow_1"]
+    execute(ground.connection, "ALTER TABLE narrow ALTER number TYPE bigint")
+    ground.write(SCHEMA)
+    ground.restart()
+    ground.look(state)
+    assert "integer" in ground.definitions.unfit["narrow_1"]

@@ -40,7 +40,7 @@ class Ground:
         state = StateStore(self.client, project.key).load()
         assert state is not None
         [self.served] = state.generations
-        self.definitions = Definitions(project, endpoints, lambda _: None)
+        self.definitions = Definitions(project, endpoints)
         with connect(endpoints.database) as connection:
             self.definitions.look(connection, None)
         self.sink = ClusterSink(

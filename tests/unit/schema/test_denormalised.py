@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -14,7 +13,7 @@ from headrace.catalog import Catalog
 from headrace.catalog.binding import findings
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.load import load_schema
-from headrace.schema.normal import denormalised, normalised, spec_hash
+from headrace.schema.normal import denormalised, normalised, pack, spec_hash, unpack
 from headrace.schema.tree import IndexSpec
 from support.soak.random_database import invent_database
 from support.soak.random_schemas import declare, text_of
@@ -23,8 +22,7 @@ Load = Callable[[str], IndexSpec]
 
 
 def there_and_back(spec: IndexSpec) -> IndexSpec:
-    kept = json.dumps(normalised(spec), sort_keys=True)
-    return denormalised(json.loads(kept), "another")
+    return denormalised(unpack(pack(normalised(spec))), "another")
 
 
 @pytest.mark.parametrize("name", ["users", "orders", "products"])
@@ -62,3 +60,10 @@ def test_what_another_version_kept_is_refused(load: Load) -> None:
         with pytest.raises(HeadraceError) as refused:
             denormalised(wrong, "a")
         assert refused.value.kind is Kind.SCHEMA
+
+
+@pytest.mark.parametrize("text", ["", "no schema", "bm8gc2NoZW1h"])
+def test_what_nobody_packed_is_refused(text: str) -> None:
+    with pytest.raises(HeadraceError) as refused:
+        unpack(text)
+    assert refused.value.kind is Kind.SCHEMA

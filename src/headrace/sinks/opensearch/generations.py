@@ -42,7 +42,6 @@ class Generation:
         hash: of everything that determines the documents, hexadecimal.
         number: counts the generations of `name`.
         uuid: the index's UUID in OpenSearch.
-        schema: the normalised schema that it was created for, as JSON text.
         aliases: all names that lead to it.
     """
 
@@ -51,7 +50,6 @@ class Generation:
     hash: str
     number: int
     uuid: str
-    schema: str = field(default="", compare=False)
     aliases: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
@@ -118,14 +116,13 @@ class Generations:
                         found.setdefault(alias, {})[index] = how
         return found
 
-    def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
+    def create(self, name: str, spec_hash: str, body: dict[str, Any]) -> Generation:
         """Create the next generation of `name`, set up for a backfill: no refresh, no replicas, deletes kept.
 
         Args:
             name: the logical index.
             spec_hash: hexadecimal, covers everything that determines the documents.
             body: as returned by `mapping`.
-            schema: the normalised schema, stored with the index.
 
         Raises:
             HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
@@ -135,7 +132,7 @@ class Generations:
         # Above all that exist, also where another program has made an index of such a name.
         number = max((int(match[2]) for match in taken if match is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
-        meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
+        meta = {_OURS: {"index": name, "hash": spec_hash}}
         settings = {
             **body["settings"]["index"],
             "refresh_interval": "-1",
@@ -261,7 +258,7 @@ class Generations:
         if match is None:
             return None
         uuid, aliases = about["settings"]["index"]["uuid"], frozenset(about.get("aliases", ()))
-        return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""), aliases)
+        return Generation(name, index, match[1], int(match[2]), uuid, aliases)
 
     def _about(self, names: str) -> dict[str, dict[str, Any]]:
         """Read aliases, mappings and settings of the indexes of these names, hidden and closed ones too."""
