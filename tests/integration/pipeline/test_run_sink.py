@@ -19,6 +19,7 @@ from headrace.pipeline.project import open_project
 from headrace.pipeline.run_sink import ClusterSink
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
+from headrace.schema.normal import denormalised, normalised, unpack
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.shard_history import Identity
@@ -100,6 +101,13 @@ def test_readers_are_led_to_what_is_complete_and_the_former_one_can_be_dropped(g
     ground.sink.drop(ground.served.generation)
     ground.sink.drop(ground.served.generation)
     assert set(ground.look(served).indexes) == {new.generation}
+
+
+def test_the_state_keeps_what_a_generation_was_created_from(ground: Ground) -> None:
+    spec = denormalised(unpack(ground.served.schema), ground.served.generation)
+    inspection = ground.definitions.inspection
+    assert normalised(spec) == normalised(inspection.project.specs["stock"])
+    assert ground.sink.create("stock", ground.hash).schema == ground.served.schema
 
 
 @pytest.mark.parametrize("taken", ["removed", "led to another index, too"])
