@@ -135,6 +135,10 @@ MISTAKES = {
         "    if desired.units is None:\n        return None\n    if order.unit is None or",
         "    if order.unit is None or desired.units is None or",
     ),
+    "a failure outlives its cause": Mistake(
+        "loop", "if key not in keys and now >= failed.next_try + calm:", "if False:"
+    ),
+    "a query that fails once is never sound again": Mistake("loop", "else _CALM_SECONDS", "else 1e9"),
     "an unknown state counts as absent": Mistake(
         "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),

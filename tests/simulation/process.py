@@ -210,7 +210,7 @@ class SimulatedSink:
         return GenerationState(index, name, created.uuid, definition, history=(created.history,))
 
     def complete(self, generation: GenerationState) -> None:
-        self._cluster.check_up()
+        self._cluster.check_changes()
         described = self._setting.described.get(Unit(self._name, generation.index))
         assert generation.hash == described, f"readers are led to {generation.generation}, which is replaced"
         self._check_complete(generation)
@@ -219,7 +219,7 @@ class SimulatedSink:
         self._setting.kill()
 
     def serve(self, generation: GenerationState) -> None:
-        self._cluster.check_up()
+        self._cluster.check_changes()
         if generation.generation not in self._cluster.indexes:
             raise HeadraceError(Kind.SINK_BUSY, "no such index")
         self._setting.kill()

@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import Kind
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.controller.actions import Action, BeginAgain, CreateSlot, DropSlot, StopFollowing
 from headrace.pipeline.controller.reconcile import reconcile
+from headrace.pipeline.controller.statuses import status_of
 from headrace.state import Order, Unit
 from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
+from headrace.status.board import UnitPhase
 from simulation.process import Crash, Files, Process, Setting, Stored
 from simulation.servers import ROWS, TABLES, Cluster, Index, Server, Slot
 
@@ -100,6 +102,8 @@ class Schedule:
             self._replace_index: 0.4,
             self._restore_index: 0.5,
             self._steal_alias: 0.5,
+            self._return_aliases: 0.5,
+            self._break_query: 0.3,
             self._refuse: 0.6,
             self._accept: 1,
             self._fill_cluster: 0.4,
@@ -186,11 +190,10 @@ class Schedule:
     # What the process does.
 
     def _alive(self) -> Process:
-        if self.process is None or self.process.ended is not None:
-            if self.process is not None and self.process.ended is not None:
-                self._tell(f"the run has ended: {self.process.ended.why}")
+        if self.process is None:
             self.process = Process(self.setting, self._acted, self._between)
             self._tell("a run begins")
+        self._must(self.process.ended is None, f"the run has ended by itself: {self.process.ended}")
         return self.process
 
     def _between(self) -> None:
@@ -315,6 +318,20 @@ class Schedule:
                 self._tell(f"the alias of {owner} in {sink!r} is removed")
                 self.setting.clusters[sink].aliases.pop(owner, None)
 
+    def _return_aliases(self) -> None:
+        """Somebody mends by hand what the run could not."""
+        for state in self.setting.stored.generations:
+            cluster = self.setting.clusters[state.sink]
+            if state.published and state.generation in cluster.indexes:
+                cluster.aliases[state.index] = state.generation
+
+    def _break_query(self) -> None:
+        """The server has a fault, once."""
+        query = None if self.process is None else self.process.query
+        if query is not None and query.failure is None:
+            self._tell("the server has a fault")
+            query.failure = HeadraceError(Kind.SERVER_FAULT, "the server has a fault")
+
     def _lock(self) -> None:
         table = self.random.choice(TABLES)
         self._tell(f"somebody locks {table}")
@@ -334,7 +351,7 @@ class Schedule:
 
     def _fill_cluster(self) -> None:
         name = self.random.choice(sorted(self.setting.clusters))
-        self._tell(f"the cluster {name!r} has its limit of shards")
+        self._tell(f"the cluster {name!r} takes no new index and no new alias")
         self.setting.clusters[name].full = True
 
     def _empty_cluster(self) -> None:
@@ -457,6 +474,7 @@ class Schedule:
         self._fit()
         self._tell("peace")
         self._settle()
+        self._settle()  # time goes by: what has failed before is over then
         self._check()
 
     def _settle(self) -> None:
@@ -496,7 +514,12 @@ class Schedule:
     def _check(self) -> None:
         state = self._alive().store.load()
         assert state is not None
+        failures = self._alive().controller.failures
+        self._must(not failures, f"failures outlive their causes: {failures}")
+        world, desired = self._alive().look(failures)
         for unit in self.setting.units():
+            phase = status_of(unit, world, state, desired).phase
+            self._must(phase is UnitPhase.LIVE, f"{unit} is {phase.value}")
             self._check_unit(
                 unit, [g for g in state.generations if (g.sink, g.index) == (unit.sink, unit.index)]
             )

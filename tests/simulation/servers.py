@@ -143,7 +143,7 @@ class Cluster:
 
     Attributes:
         refuses: logical indexes of which it refuses every document.
-        full: whether it refuses to create an index.
+        full: whether it refuses to create an index, and to lead readers to another one.
     """
 
     up: bool = True
@@ -158,11 +158,15 @@ class Cluster:
         if not self.up:
             raise HeadraceError(Kind.SINK_UNREACHABLE, "the cluster does not answer")
 
-    def create(self, owner: str, definition: str) -> tuple[str, Index]:
-        """Create an index under a new name."""
+    def check_changes(self) -> None:
+        """Raise where it takes documents, if at all, and nothing else."""
         self.check_up()
         if self.full:
-            raise HeadraceError(Kind.SINK_BUSY, "this cluster has too many shards")
+            raise HeadraceError(Kind.SINK_BUSY, "this cluster takes no new index and no new alias")
+
+    def create(self, owner: str, definition: str) -> tuple[str, Index]:
+        """Create an index under a new name."""
+        self.check_changes()
         number = next(self.numbers)
         name = f"{owner}_{definition}_{number}"
         self.indexes[name] = Index(owner, definition, f"uuid{number}", f"history{number}")

@@ -30,7 +30,7 @@ HOUR = 3600.0
 def test_a_slot_that_cannot_be_made_is_tried_again_unless_that_does_not_pass(
     kind: Kind, times: int, lasted: float, *, ends: bool
 ) -> None:
-    failed = Failures(HeadraceError(kind, "no slot"), times, next_try=0.0, since=0.0)
+    failed = Failures(HeadraceError(kind, "no slot"), times, next_try=lasted, since=0.0)
     world = World(
         now=lasted,
         state=STATE,

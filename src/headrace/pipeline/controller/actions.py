@@ -312,6 +312,10 @@ class StopBackfill(UnitAction):
     generation: str
 
 
+# How the keys of those steps of a unit begin whose failure keeps it from what it should be.
+UNIT_STEPS = tuple(f"{step.__name__} " for step in (Serve, StartBackfill, StopFollowing))
+
+
 # The run.
 
 

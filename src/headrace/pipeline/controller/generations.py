@@ -104,6 +104,11 @@ class UnitView:
             and served.pinned == self.definition.hash
         )
 
+    @property
+    def is_right(self) -> bool:
+        """Whether readers see what the files describe, or what a rollback holds against them."""
+        return self.is_pinned or self.fits(self.served)
+
 
 def newest_generation_order(orders: Sequence[Order]) -> Order | None:
     """Return the newest order that asks for another generation."""
@@ -313,7 +318,7 @@ def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
 
 def _serve_retained(view: UnitView) -> UnitAction | None:
     """Serve a complete generation that the files describe again, instead of building one."""
-    if view.sink is None or view.is_pinned or view.fits(view.served):
+    if view.sink is None or view.is_right:
         return None
     complete = [
         generation for generation in view.generations if view.fits(generation) and not generation.building

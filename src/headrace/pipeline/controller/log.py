@@ -80,7 +80,7 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
 def _refused_step(world: World) -> HeadraceError | None:
     """Return why a first step is refused for good, or for too long; None where none is."""
     for failed in (world.failures[key] for key in _FIRST_STEPS if key in world.failures):
-        if failed.error.retry is Retry.NEVER or failed.has_lasted(world.now):
+        if failed.error.retry is Retry.NEVER or failed.has_lasted():
             return failed.error
     return None
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.controller.act import act
-from headrace.pipeline.controller.actions import Action, EndRun, UnitAction, is_building
+from headrace.pipeline.controller.actions import UNIT_STEPS, Action, EndRun, UnitAction, is_building
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.ports import Ports
-from headrace.pipeline.controller.reconcile import reconcile
+from headrace.pipeline.controller.reconcile import is_due, reconcile
 from headrace.pipeline.controller.world import Failures, World
 
 # Seconds between two tries of what may pass by itself.
@@ -51,7 +51,9 @@ class Controller:
         """Look once and act on it; return why the run ends, where it does."""
         self.has_acted = False
         self.seen = world, desired = self.look(self.failures)
-        for action in reconcile(world, desired):
+        wanted = reconcile(world, desired)
+        self._forget_what_is_over(wanted)
+        for action in [action for action in wanted if is_due(world, action)]:
             self.tell(action)
             self.has_acted = True
             if isinstance(action, EndRun):
@@ -60,6 +62,15 @@ class Controller:
             if not self._carry_out(action):
                 break
         return None
+
+    def _forget_what_is_over(self, wanted: Sequence[Action]) -> None:
+        """Forget the failures of actions that nothing wants any more."""
+        now, keys = self.clock(), {action.key for action in wanted}
+        for key, failed in list(self.failures.items()):
+            # What was begun well may fail late, as a query does, and what cannot be asked is not decided.
+            calm = 0.0 if key.startswith(UNIT_STEPS) else _CALM_SECONDS
+            if key not in keys and now >= failed.next_try + calm:
+                del self.failures[key]
 
     def _carry_out(self, action: Action) -> bool:
         """Carry out an action; return whether the next one may follow.
@@ -79,11 +90,7 @@ class Controller:
 
     def _count(self, key: str, error: HeadraceError, order: str = "") -> None:
         now, before = self.clock(), self.failures.get(key)
-        # After a calm time it is the first failure again, not the next in a row.
-        goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
-        times, since = 1, now
-        if before is not None and goes_on:
-            times, since = before.times + 1, before.since
+        times, since = (1, now) if before is None else (before.times + 1, before.since)
         self.failures[key] = Failures(error, times, now + pause(key, error, times), since, order)
 
 

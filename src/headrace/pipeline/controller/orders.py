@@ -83,10 +83,12 @@ def _answer_reload(order: Order, world: World, state: PipelineState, desired: De
         view = UnitView.of(unit, world, state, desired)
         if definition.misfit:
             refused.append(f"{unit}: {definition.misfit}")
+        elif view.is_right:
+            continue
         elif (failed := world.failures.get(build_key(unit, definition.hash))) is not None:
             refused.append(f"{unit}: {failed.error.cause}")
         # A sink that is away says nothing: the answer does not wait for it.
-        elif view.sink is not None and not (view.is_pinned or any(map(view.fits, view.generations))):
+        elif view.sink is not None and not any(map(view.fits, view.generations)):
             return None
     if refused:
         return AnswerOrder("; ".join(refused), order, done=False)

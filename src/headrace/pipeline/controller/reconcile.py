@@ -19,8 +19,8 @@ from headrace.state import PipelineState
 
 
 def reconcile(world: World, desired: Desired) -> tuple[Action, ...]:
-    """Return what to do next, in this order; an action that failed lately waits for its next try."""
-    return tuple(action for action in _decide(world, desired) if is_due(world, action))
+    """Return what leads there, in this order; some of it may not be due yet."""
+    return tuple(_decide(world, desired))
 
 
 def is_due(world: World, action: Action) -> bool:

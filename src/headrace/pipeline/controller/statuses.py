@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.controller.actions import Serve, StartBackfill, StopFollowing, build_key
+from headrace.pipeline.controller.actions import UNIT_STEPS, build_key
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import UnitView
-from headrace.pipeline.controller.world import Unknown, World
+from headrace.pipeline.controller.world import Failures, Unknown, World
 from headrace.state import PipelineState, Unit
 from headrace.status.board import UnitPhase, UnitStatus
-
-# Steps whose failure keeps a unit from what it should be.
-_OF_UNITS = (Serve.__name__, StartBackfill.__name__, StopFollowing.__name__)
 
 
 def status_of(unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitStatus:
@@ -22,14 +19,20 @@ def status_of(unit: Unit, world: World, state: PipelineState, desired: Desired) 
         return _status(view, UnitPhase.AWAY, error=sink.error)
     if view.definition is not None and view.definition.misfit:
         return _status(view, UnitPhase.WAITING, view.definition.misfit)
-    definition = "" if view.definition is None else view.definition.hash
-    # Failures of what all share are not shown here: the whole run waits then, with its own reason.
-    keys = (build_key(unit, definition), *(f"{name} {unit}" for name in _OF_UNITS))
-    failed = next((world.failures[key] for key in keys if key in world.failures), None)
-    if failed is not None:
+    if (failed := _find_failure(view)) is not None:
         next_try = max(0.0, failed.next_try - world.now)
         return _status(view, UnitPhase.FAILED, error=failed.error, next_try=next_try)
     return _status_of_followed(view)
+
+
+def _find_failure(view: UnitView) -> Failures | None:
+    """Return what keeps a unit from what it should be; the run itself tells what all units wait for."""
+    unit, failures = view.unit, view.world.failures
+    built = None if view.definition is None else failures.get(build_key(unit, view.definition.hash))
+    # Where readers see what they should, a build that failed keeps only the order waiting that it answers.
+    if built is not None and (not view.is_right or (view.order is not None and view.order.id == built.order)):
+        return built
+    return next((failures[f"{step}{unit}"] for step in UNIT_STEPS if f"{step}{unit}" in failures), None)
 
 
 def _status_of_followed(view: UnitView) -> UnitStatus:

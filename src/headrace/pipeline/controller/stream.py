@@ -59,18 +59,18 @@ def _start(world: World) -> actions.Action:
     failed = world.failures.get(actions.StartQuery.__name__)
     if failed is None:
         return actions.StartQuery("no query runs")
-    if _has_lasted(failed, world.now):
+    if _has_lasted(failed):
         return actions.EndRun(failed.error.cause, failed.error)
     # One lost process is an accident; two in a row may be the session's, which is made anew then.
     lost_again = failed.error.kind is Kind.WORKER_LOST and failed.times > 1
     return actions.StartQuery(failed.error.cause, new_session=lost_again)
 
 
-def _has_lasted(failed: Failures, now: float) -> bool:
+def _has_lasted(failed: Failures) -> bool:
     """Whether a query has failed so often, or for so long, that it does not pass by itself."""
     if failed.error.retry is Retry.NEVER:
         return failed.times > _MOST_FAILURES
-    return failed.has_lasted(now)
+    return failed.has_lasted()
 
 
 def decide_backfills(world: World, state: PipelineState) -> Iterator[actions.Action]:

@@ -188,10 +188,11 @@ class Failures:
     since: float = 0.0
     order: str = ""
 
-    def has_lasted(self, now: float) -> bool:
-        """Whether it came so often, or lasted so long, that it does not pass by itself."""
+    def has_lasted(self) -> bool:
+        """Whether it came so often, or for so long, that it does not pass by itself."""
         policy = POLICIES[self.error.kind]
-        return self.times >= policy.most_tries or now - self.since >= policy.most_seconds
+        # To the last failure, not to now: a time in which nothing was tried proves nothing.
+        return self.times >= policy.most_tries or self.next_try - self.since >= policy.most_seconds
 
 
 @dataclass(frozen=True, slots=True)
