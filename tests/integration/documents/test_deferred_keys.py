@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -14,17 +15,20 @@ import pyarrow as pa
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import CtidRange
+from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.worker import worker
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import BackfillRange, Worker, WrittenBatch
 from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.opensearch.documents import documents, refresh
+from headrace.spark.session import local_spark
 from headrace.state import DeferredKeys, StateKey
-from integration.documents.indexed_database import IndexedDatabase
+from integration.documents.indexed_database import IndexedDatabase, documents_plan
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20
@@ -204,6 +208,36 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
             late.close()
     world.work_off()
     assert world.held() == world.expected() == {}
+
+
+def test_a_job_with_the_former_plan_leaves_the_keys_of_a_new_generation_alone(world: World) -> None:
+    """The look at what is deferred hangs while the new plan comes, and keys of its generation."""
+    further = world.new_generation()
+    specs = {"people": world.spec, "further": replace(world.spec, name="further")}
+    targets = {"people": world.generation.target, "further": further.target}
+    plan = documents_plan(specs, world.catalog, targets, key=world.plan.key, large_change=LIMIT)
+    world.deferred.add("people", [[("2",)]], world.position())
+    looks, goes_on = threading.Event(), threading.Event()
+
+    def hang(request: Request) -> None:
+        if "headrace_deferred/_refresh" in request.target:
+            looks.set()
+            goes_on.wait(60)
+
+    with (
+        local_spark(master="local[2]") as spark,
+        HttpProxy(world.connections.sink.urls[0], spoil=hang) as front,
+    ):
+        endpoints = replace(world.connections, sink=Endpoint((front.url,)))
+        with DeferredWork(spark.session, Work(world.plan, endpoints)) as beside:
+            assert looks.wait(30)
+            beside.change(Work(plan, endpoints))
+            world.deferred.add("further", [[("1",)]], world.position())
+            goes_on.set()
+            assert until(lambda: world.deferred.count() == 0, 60)
+            assert beside.failure is None
+    refresh(world.client, further.index)
+    assert [one for one, _ in documents(world.client, further.index)] == ["1"]
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -60,8 +61,47 @@ class DeferredPart:
         yield self.generation, worker.write_stored(self.batches, self.at_once).upserted
 
 
-class DeferredWork:
-    """A thread that writes deferred documents with Spark jobs while it is entered.
+class _Writing(ABC):
+    """A thread that writes deferred documents by a plan, after which another one may come.
+
+    Attributes:
+        held: the generations that fail by themselves.
+    """
+
+    def __init__(self, work: Work, name: str) -> None:
+        self._work = work
+        self.held = HeldUnits()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def change(self, work: Work) -> None:
+        """Use this plan from the next documents on; a job that runs keeps the former one."""
+        self._work = work
+        self.held.release()
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Write until `_ending` is set."""
+
+    def _oldest(
+        self, deferred: DeferredKeys, work: Work, most: int, *, with_keys: bool = True
+    ) -> list[KeyBatch]:
+        """Return some batches that are not held; none where the plan is a former one by now.
+
+        Keys of a generation that the plan does not have are removed: it is not followed any more. What was
+        read while another plan came may be for a generation of that one, and is left alone.
+        """
+        held = self.held.among(work.plan.units)
+        batches = deferred.oldest(most, with_keys=with_keys, without=held)
+        return batches if work is self._work else []
+
+
+class DeferredWork(_Writing):
+    """Writes deferred documents with Spark jobs while it is entered.
 
     Args:
         spark: runs the jobs.
@@ -69,34 +109,21 @@ class DeferredWork:
         job_gate: lets one job run at a time beside the stream.
 
     Attributes:
-        held: the generations that fail by themselves.
         failure: why the thread has ended; None while it works.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
+        super().__init__(work, "headrace deferred")
         self._spark = spark
         self._job_gate = job_gate or JobGate()
-        self._work = work
-        self.held = HeldUnits()
         self._whole = 0
         self.failure: HeadraceError | None = None
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="headrace deferred", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         while self._thread.is_alive():  # repeated: the job may not have begun yet
             self._spark.sparkContext.cancelJobGroup(_GROUP)
             self._thread.join(_POLL_SECONDS)
-
-    def change(self, work: Work) -> None:
-        """Use this plan for later jobs; the job that runs keeps the former one."""
-        self._work = work
-        self.held.release()
 
     def _serve(self) -> None:
         """Run jobs; keep the error that ends the thread, because nothing deferred is written after it."""
@@ -131,8 +158,7 @@ class DeferredWork:
         tenth = self._whole // 10
         tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
-        held = self.held.among(work.plan.units)
-        batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False, without=held)
+        batches = self._oldest(deferred, work, tasks * at_once * _ROUNDS, with_keys=False)
         if not batches:
             return False
         parts = _parts(batches, tasks, at_once)
@@ -153,41 +179,26 @@ def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[Deferr
     ]
 
 
-class CatchUp:
+class CatchUp(_Writing):
     """Writes the deferred documents of one secondary sink while it is entered.
 
     Args:
         work: the work of the sink; `change` gives a later one.
         on_progress: called about twice a second with the progress.
-
-    Attributes:
-        held: the generations that fail by themselves.
     """
 
     def __init__(self, work: Work, on_progress: OnProgress) -> None:
-        self._work = work
+        super().__init__(work, "headrace catching up")
         self._on_progress = on_progress
-        self._ending = threading.Event()
-        self.held = HeldUnits()
         self._left = 0
         self._pause = _SHORTEST_PAUSE
         self._failed_at = 0.0
-        self._thread = threading.Thread(target=self._run, name="headrace catching up", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join(_END_SECONDS)
 
-    def change(self, work: Work) -> None:
-        """Use this plan from the next documents on."""
-        self._work = work
-        self.held.release()
-
-    def _run(self) -> None:
+    def _serve(self) -> None:
         while not self._ending.is_set():
             try:
                 self._run_with(self._work)
@@ -205,22 +216,14 @@ class CatchUp:
                 self._write_all(work, notes, worker)
 
     def _write_all(self, work: Work, notes: SecondarySinkNotes, worker: Worker) -> None:
-        """Write all that is deferred now.
-
-        Keys of a generation that the plan does not have are removed: it is not followed any more. What was
-        read while another plan came may be for a generation of that one, and is left alone.
-        """
+        """Write all that is deferred now."""
         generations, deferred = work.plan.specs.keys(), notes.deferred
         why = notes.why_away()
         self._left = deferred.count(generations)
         self._on_progress(self._left, why)
         if not self._left:
             self.held.release()
-        while not self._ending.is_set() and (
-            batches := deferred.oldest(_BATCHES_AT_ONCE, without=self.held.among(work.plan.units))
-        ):
-            if work is not self._work:
-                return
+        while not self._ending.is_set() and (batches := self._oldest(deferred, work, _BATCHES_AT_ONCE)):
             try:
                 worker.write_deferred(batches)
             except HeadraceError as error:
