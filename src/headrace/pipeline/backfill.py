@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.assembly.digests import Identities
@@ -27,6 +27,7 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRanges, run_documents_job
 from headrace.pipeline.work_retries import WorkRetries
+from headrace.pipeline.worker.deferral import KEYS_AT_ONCE
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BACKFILL_LOCK_SECONDS, BackfillRange
 from headrace.pipeline.worker.workers import open_worker
@@ -331,18 +332,23 @@ class Backfill:
         with (
             locks_of(self.state.id),
             ReadSession(self.work.endpoints.database, lock_seconds=BACKFILL_LOCK_SECONDS) as session,
-            contextlib.closing(open_worker(self.work)) as worker,
+            contextlib.closing(open_worker(self.work, self._ending)) as worker,
         ):
-            session.await_replay(state.reached)
+            session.await_replay(state.reached, self._ending)
             version: Lsn = state.reached
+
+            def list_ids() -> Iterator[str]:
+                for id_ in ids(client, self.name):
+                    self._check_ending()
+                    yield id_
 
             def assemble(differing: list[str]) -> None:
                 keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
-                worker.rewrite(self.name, keys, version)
+                for first in range(0, len(keys), KEYS_AT_ONCE):
+                    self._check_ending()
+                    worker.rewrite(self.name, keys[first : first + KEYS_AT_ONCE], version)
 
-            assembled = reconcile(
-                Identities(session, spec, plan.catalog), lambda: ids(client, self.name), assemble
-            )
+            assembled = reconcile(Identities(session, spec, plan.catalog), list_ids, assemble)
         if assembled:
             again = quantity(assembled, "document")
             self.board.report.info(f"{self.state.index}: ids differed, assembled {again} again")

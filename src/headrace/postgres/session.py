@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -163,12 +164,21 @@ class ReadSession(Closeable):
                 # Nothing was written: rolled back it ends the same, also after an error.
                 self.query("ROLLBACK")
 
-    def await_replay(self, lsn: Lsn) -> None:
+    def await_replay(self, lsn: Lsn, ending: Event | None = None) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.
 
         A standby's own snapshots say nothing about transactions in flight on its primary (decision 0012).
+
+        Args:
+            lsn: a position (bytes).
+            ending: once it is set, nobody waits any more.
+
+        Raises:
+            HeadraceError: CONNECTION, also once `ending` is set; DATABASE.
         """
         while True:
+            if ending is not None and ending.is_set():
+                raise HeadraceError(Kind.CONNECTION, "the run is ending")
             [(behind, *seen)] = self.query(_REPLAYED, (format_lsn(lsn),))
             if not behind:
                 break

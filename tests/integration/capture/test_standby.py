@@ -131,6 +131,17 @@ def test_a_read_waits_for_a_replay_that_is_held_up(
         assert session.query("SELECT name FROM public.users WHERE id = 9") == [("Cy",)]
 
 
+def test_nobody_waits_for_a_replay_who_is_ending(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    ending = threading.Event()
+    with connect(standby.url) as other, ReadSession(standby.url) as session:
+        [(lsn,)] = execute(other, "SELECT (pg_last_wal_replay_lsn() + 1000000)::text")
+        threading.Timer(0.2, ending.set).start()
+        with pytest.raises(HeadraceError, match="the run is ending"):
+            session.await_replay(parse_lsn(lsn), ending)
+
+
 def test_two_servers_are_told_apart_and_one_is_itself_on_both_connections(
     primary: EmbeddedPostgres, standby: EmbeddedPostgres
 ) -> None:

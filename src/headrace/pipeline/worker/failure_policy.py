@@ -125,14 +125,16 @@ class WaitForSink(FailurePolicy):
 
     Args:
         deferred: takes the keys of large changes.
+        ending: ends all attempts once it is set.
     """
 
-    def __init__(self, deferred: DeferredKeys) -> None:
+    def __init__(self, deferred: DeferredKeys, ending: threading.Event | None = None) -> None:
         self._deferred = deferred
+        self._ending = ending
 
     def attempts(self) -> Retrying:
-        """Return attempts without an end."""
-        return retrying()
+        """Return attempts without an end of their own."""
+        return retrying(ending=self._ending)
 
     def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
         """Store keys; see `DeferredKeys.add`."""

@@ -6,6 +6,7 @@ A worker process opens its connections once and keeps them for later tasks.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,7 @@ class Worker:
         work: the plan and the endpoints.
         open_policy: makes the policy for failures of the sink, from a client of the cluster that keeps the
             state; by default the sink is waited for.
+        ending: once it is set, `rewrite` and `write_deferred` wait for no server any more.
 
     Attributes:
         work: the plan and the endpoints.
@@ -105,7 +107,12 @@ class Worker:
         HeadraceError: TRANSFORM: this process has other code of a transform than the plan was made with.
     """
 
-    def __init__(self, work: Work, open_policy: Callable[[Client], FailurePolicy] | None = None) -> None:
+    def __init__(
+        self,
+        work: Work,
+        open_policy: Callable[[Client], FailurePolicy] | None = None,
+        ending: threading.Event | None = None,
+    ) -> None:
         check_code(work.plan.code)
         self.work = work
         self._session: ReadSession | None = None
@@ -119,7 +126,8 @@ class Worker:
         self._reports: ReportTo | None = None  # where a task of the stream reports its stage
         self._is_stream = False
         self._session_name = ""
-        self._policy = WaitForSink(self._deferred) if open_policy is None else open_policy(state)
+        self._ending = ending
+        self._policy = WaitForSink(self._deferred, ending) if open_policy is None else open_policy(state)
 
     def close(self) -> None:
         """Close all connections."""
@@ -255,10 +263,10 @@ class Worker:
         return self._rewrite([(index, key) for key in keys], version)
 
     def _rewrite(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
-        for attempt in retrying():
+        for attempt in retrying(ending=self._ending):
             with attempt, self._open_session() as session:
                 # A session may be with a standby that is not so far: what it lacks would seem to be new.
-                session.await_replay(version)
+                session.await_replay(version, self._ending)
         result = WriteResult()
         for first in range(0, len(items), KEYS_AT_ONCE):
             result += self._write_unchanged(group_keys(items[first : first + KEYS_AT_ONCE]), version)
@@ -269,7 +277,7 @@ class Worker:
         for attempt in self._policy.attempts():
             with attempt:
                 with self._open_session() as session:
-                    session.await_replay(version)
+                    session.await_replay(version, self._ending)
                 result, keys = WriteResult(), self.sink.keys(index)
                 while page := list(islice(keys, KEYS_AT_ONCE)):
                     result += self._write_unchanged({index: page}, version)
@@ -386,7 +394,7 @@ class Worker:
         raise AssertionError("tenacity re-raises the last error")
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
-        for attempt in retrying():
+        for attempt in retrying(ending=self._ending):
             with attempt, self._open_session() as session:
                 found = read_filenodes(session, tables)
         return found

@@ -97,12 +97,11 @@ def worker_of(options: Mapping[str, str]) -> Worker:
 
 
 def open_worker(work: Work, ending: threading.Event | None = None) -> Worker:
-    """Create the worker for one sink, primary or secondary; `ending` ends the retries of a secondary one."""
+    """Create the worker for one sink, primary or secondary; `ending` ends its retries."""
     if not work.plan.key.sink:
-        return Worker(work)
-    return Worker(
-        _with_timeout(work, _UNHURRIED_FACTOR * failure_policy.LIMIT_SECONDS), lambda _: GiveUpSoon(ending)
-    )
+        return Worker(work, ending=ending)
+    unhurried = _with_timeout(work, _UNHURRIED_FACTOR * failure_policy.LIMIT_SECONDS)
+    return Worker(unhurried, lambda _: GiveUpSoon(ending), ending)
 
 
 def _open_deferring(work: Work) -> Worker:
