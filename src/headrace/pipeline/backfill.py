@@ -19,7 +19,6 @@ from headrace.assembly.digests import Identities
 from headrace.config.deployment import BackfillConfig
 from headrace.errors import HeadraceError, Kind, retrying, unexpected
 from headrace.model.changes import key_of_id
-from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
 from headrace.model.units import quantity
 from headrace.pipeline.controller.world import BackfillSeen
@@ -335,7 +334,6 @@ class Backfill:
             contextlib.closing(open_worker(self.work, self._ending)) as worker,
         ):
             session.await_replay(state.reached, self._ending)
-            version: Lsn = state.reached
 
             def list_ids() -> Iterator[str]:
                 for id_ in ids(client, self.name):
@@ -346,7 +344,7 @@ class Backfill:
                 keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
                 for first in range(0, len(keys), KEYS_AT_ONCE):
                     self._check_ending()
-                    worker.rewrite(self.name, keys[first : first + KEYS_AT_ONCE], version)
+                    worker.rewrite(self.name, keys[first : first + KEYS_AT_ONCE], state.reached)
 
             assembled = reconcile(Identities(session, spec, plan.catalog), list_ids, assemble)
         if assembled:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -49,7 +49,7 @@ from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version
 from headrace.spark.session import LocalSpark, given_spark, local_spark
-from headrace.state import StateStore
+from headrace.state import PipelineState, StateStore
 from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Phase
@@ -94,7 +94,9 @@ class PipelineRun:
         self._spark = BackgroundSpark(self._open_spark)
         self._held = contextlib.ExitStack()
         self._is_live = False
+        self._version = 0  # of the definitions that were shown last
         self._checked: LocalSpark | None = None
+        self._shown = RunBoard(self.board, self._note_live)
 
     def execute(self) -> None:
         """Backfill incomplete indexes and follow the log until stopping is requested.
@@ -161,8 +163,8 @@ class PipelineRun:
         """
         self._check_first(claim.project)
         with contextlib.ExitStack() as held:
-            rounds = self._open_rounds(claim, lock, held)
-            while (end := rounds.go()) is None:
+            observer, controller = self._open_controller(claim, lock, held)
+            while (end := self._go_round(observer, controller)) is None:
                 pass
         if end.error is not None:
             raise end.error
@@ -171,7 +173,9 @@ class PipelineRun:
         if not lock.was_lost():
             confirm_applied(self.project, self.endpoints, self.board)
 
-    def _open_rounds(self, claim: Claim, lock: SlotLock, held: contextlib.ExitStack) -> Rounds:
+    def _open_controller(
+        self, claim: Claim, lock: SlotLock, held: contextlib.ExitStack
+    ) -> tuple[Observer, Controller]:
         """Open what the controller looks at and acts on; `held` closes it."""
         project, board, stopping = claim.project, self.board, self.stopping
         self.desk.begin()
@@ -197,7 +201,6 @@ class PipelineRun:
         )
         held.callback(stream.close)
         health = held.enter_context(HealthMonitor(endpoints, lambda: definitions.project, board, lock, store))
-        shown = RunBoard(board, self._note_live)
         reloads = Reloads(self.load, definitions, endpoints, claim.lease, store, board, sinks)
         orders = Answers(self.desk, reloads)
         observer = Observer(
@@ -212,27 +215,33 @@ class PipelineRun:
             claim.lease,
             stopping,
         )
-        database = RunSource(
-            endpoints,
-            definitions,
-            board=board,
-            snapshot=snapshot,
-            stopping=stopping,
-        )
+        database = RunSource(endpoints, definitions, board=board, snapshot=snapshot, stopping=stopping)
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
         by_name = {name: watch.sink for name, watch in sinks.items()}
         ports = Ports(store, database, by_name, stream, deferral, orders)
 
         def tell(action: Action) -> None:
             observer.note(action)
-            shown.tell(action)
+            self._shown.tell(action)
 
-        return Rounds(
-            observer,
-            Controller(observer.look, ports, tell=tell, clock=time.monotonic),
-            shown,
-            on_followed=lambda followed: self._note_followed(followed, claim.lease),
-        )
+        return observer, Controller(observer.look, ports, tell=tell, clock=time.monotonic)
+
+    def _go_round(self, observer: Observer, controller: Controller) -> EndRun | None:
+        """Go round once, and rest where nothing was to be done; return why the run ends, where it does."""
+        try:
+            end = controller.go_round()
+        except Stopped:  # a look or a step was interrupted
+            return EndRun("it was asked to end")
+        if end is None:
+            assert controller.seen is not None, "a round begins with a look"
+            has_begun = observer.stream.tend()
+            self._note_followed(observer.definitions, observer.lease)
+            self._shown.show(*controller.seen, has_begun=has_begun)
+            self._tend_snapshot(observer.store.current, observer.stream.snapshot)
+            # What was done leads to the next step: that is looked for at once.
+            if not controller.has_acted:
+                self.stopping.wait(_ROUND_SECONDS)
+        return end
 
     def _check_first(self, project: Project) -> None:
         """Check the executors of a cluster before anything is made that would be left behind."""
@@ -253,13 +262,29 @@ class PipelineRun:
             check_cluster(spark, project, self.endpoints, self.board.report)
             self._checked = spark
 
-    def _note_followed(self, project: Project, lease: Lease) -> None:
-        """Note which indexes the run follows now."""
-        self.project = project
+    def _note_followed(self, definitions: Definitions, lease: Lease) -> None:
+        """Note which indexes the run follows, once it is known and whenever they are others."""
+        if not definitions.is_known or definitions.version == self._version:
+            return
+        self._version = definitions.version
+        self.board.note(tables=definitions.inspection.coverage)
+        self.project = project = definitions.inspection.project
         names = (*project.specs, *project.waiting)
         lease.release_others(names)
         self.board.set_indexes(names)
         self.on_reload(project)
+
+    def _tend_snapshot(self, state: PipelineState | None, snapshot: HeldSnapshot) -> None:
+        """Give the slot's snapshot up once nothing is filled, or its time is over."""
+        if state is None or snapshot.slot is None:
+            return
+        # Without any generation the first ones are still to come, and will read it.
+        if state.generations and not any(generation.backfilling for generation in state.generations):
+            snapshot.close()
+        elif snapshot.close_if_due():
+            self.board.report.info(
+                "the slot's snapshot is released, so that VACUUM can go on; what is left is read without it"
+            )
 
     def _note_live(self) -> None:
         """Report once that the run is live."""
@@ -269,61 +294,6 @@ class PipelineRun:
             if self.options.session is None:
                 self._held.enter_context(recorded_beside())
             self.on_live()
-
-
-@dataclass(eq=False, slots=True)
-class Rounds:
-    """The rounds of one run: look, decide, act, show.
-
-    Attributes:
-        observer: looks.
-        controller: decides and acts.
-        shown: shows what is decided.
-        on_followed: called with the project that is followed, whenever that is another one.
-    """
-
-    observer: Observer
-    controller: Controller
-    shown: RunBoard
-    on_followed: Callable[[Project], None]
-    _version: int = field(default=0, init=False)
-
-    def go(self) -> EndRun | None:
-        """Go round once, and rest where nothing was to be done; return why the run ends, where it does."""
-        try:
-            end = self.controller.go_round()
-        except Stopped:  # a look or a step was interrupted
-            return EndRun("it was asked to end")
-        if end is None:
-            self._show()
-            # What was done leads to the next step: that is looked for at once.
-            if not self.controller.has_acted:
-                self.observer.stopping.wait(_ROUND_SECONDS)
-        return end
-
-    def _show(self) -> None:
-        assert self.controller.seen is not None, "a round begins with a look"
-        world, desired = self.controller.seen
-        definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
-        if definitions.is_known and definitions.version != self._version:
-            self._version = definitions.version
-            self.shown.board.note(tables=definitions.inspection.coverage)
-            self.on_followed(definitions.inspection.project)
-        self.shown.show(world, desired, has_begun=has_begun)
-        self._tend_snapshot()
-
-    def _tend_snapshot(self) -> None:
-        """Give the slot's snapshot up once nothing is filled, or its time is over."""
-        state, snapshot = self.observer.store.current, self.observer.stream.snapshot
-        if state is None or snapshot.slot is None:
-            return
-        # Without any generation the first ones are still to come, and will read it.
-        if state.generations and not any(generation.backfilling for generation in state.generations):
-            snapshot.close()
-        elif snapshot.close_if_due():
-            self.shown.board.report.info(
-                "the slot's snapshot is released, so that VACUUM can go on; what is left is read without it"
-            )
 
 
 def confirm_applied(project: Project, endpoints: Endpoints, board: StatusBoard) -> None:

@@ -48,8 +48,8 @@ class IndexStatus:
         building: the concrete index that is backfilled, the first or beside the served one; else None.
         documents_per_second: the current speed; None without a backfill.
         seconds_left: an estimate from the current speed; None where unknown.
-        error: why the last generation could not be built or is no longer retained, or why the served one is
-            not kept up to date any more; None where there is no error.
+        error: why the next generation could not be built, or why the served one is not kept up to date any
+            more; None where there is no error.
         quarantined: documents that the sink refuses and that are in quarantine.
         held: documents that the served generation holds now; None where unknown.
         stored_bytes: what these take on the cluster's disks, without replicas; None where unknown.

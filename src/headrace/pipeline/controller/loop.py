@@ -49,13 +49,13 @@ class Controller:
 
     def go_round(self) -> EndRun | None:
         """Look once and act on it; return why the run ends, where it does."""
-        self.has_acted = False
         self.seen = world, desired = self.look(self.failures)
         wanted = reconcile(world, desired)
         self._forget_what_is_over(wanted)
-        for action in [action for action in wanted if is_due(world, action)]:
+        due = [action for action in wanted if is_due(world, action)]
+        self.has_acted = bool(due)
+        for action in due:
             self.tell(action)
-            self.has_acted = True
             if isinstance(action, EndRun):
                 return action
             # What follows was decided on the assumption that this action succeeds.

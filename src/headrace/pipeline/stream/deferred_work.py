@@ -61,16 +61,18 @@ class DeferredPart:
         yield self.generation, worker.write_stored(self.batches, self.at_once).upserted
 
 
-class _Writing(ABC):
+class Writing(ABC):
     """A thread that writes deferred documents by a plan, after which another one may come.
 
     Attributes:
         held: the generations that fail by themselves.
+        failure: why the thread has ended; None while it works.
     """
 
     def __init__(self, work: Work, name: str) -> None:
         self._work = work
         self.held = HeldUnits()
+        self.failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
@@ -100,16 +102,13 @@ class _Writing(ABC):
         return batches if work is self._work else []
 
 
-class DeferredWork(_Writing):
+class DeferredWork(Writing):
     """Writes deferred documents with Spark jobs while it is entered.
 
     Args:
         spark: runs the jobs.
         work: what the stream writes.
         job_gate: lets one job run at a time beside the stream.
-
-    Attributes:
-        failure: why the thread has ended; None while it works.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
@@ -117,7 +116,6 @@ class DeferredWork(_Writing):
         self._spark = spark
         self._job_gate = job_gate or JobGate()
         self._whole = 0
-        self.failure: HeadraceError | None = None
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
@@ -158,13 +156,11 @@ class DeferredWork(_Writing):
         tenth = self._whole // 10
         tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
-        batches = self._oldest(deferred, work, tasks * at_once * _ROUNDS, with_keys=False)
-        if not batches:
+        if not (batches := self._oldest(deferred, work, tasks * at_once * _ROUNDS, with_keys=False)):
             return False
-        parts = _parts(batches, tasks, at_once)
         try:
             with self._job_gate.acquire(self._ending):
-                run_documents_job(self._spark.sparkContext, work, parts, _GROUP)
+                run_documents_job(self._spark.sparkContext, work, _parts(batches, tasks, at_once), _GROUP)
         except HeadraceError as error:
             self.held.hold(error, work.plan.units)
         return True
@@ -179,7 +175,7 @@ def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[Deferr
     ]
 
 
-class CatchUp(_Writing):
+class CatchUp(Writing):
     """Writes the deferred documents of one secondary sink while it is entered.
 
     Args:

@@ -11,16 +11,16 @@ _LOCKED_SECONDS = 5.0
 
 
 class HeldUnits:
-    """The generations of one sink that fail by themselves; for several threads.
-
-    Attributes:
-        errors: why each is held, by its id. The controller gives up what no waiting mends.
-    """
+    """The generations of one sink that fail by themselves; for several threads."""
 
     def __init__(self) -> None:
-        # Replaced and never changed: other threads read them.
-        self.errors: Mapping[str, HeadraceError] = {}
-        self._until: Mapping[str, float] = {}
+        # By id; replaced and never changed: other threads read it.
+        self._held: Mapping[str, tuple[HeadraceError, float]] = {}
+
+    @property
+    def errors(self) -> dict[str, HeadraceError]:
+        """Why each is held, by its id. The controller gives up what no waiting mends."""
+        return {id_: error for id_, (error, _) in self._held.items()}
 
     def hold(self, error: HeadraceError, units: Collection[str]) -> None:
         """Hold what an error names: for some seconds where it is locked, else until another plan.
@@ -35,15 +35,13 @@ class HeldUnits:
         if error.retry is Retry.BACK_OFF or error.units.isdisjoint(units):
             raise error
         seconds = _LOCKED_SECONDS if error.kind is Kind.LOCKED else float("inf")
-        self._until = {**self._until, **dict.fromkeys(error.units, time.monotonic() + seconds)}
-        self.errors = {**self.errors, **dict.fromkeys(error.units, error)}
+        self._held = {**self._held, **dict.fromkeys(error.units, (error, time.monotonic() + seconds))}
 
     def among(self, units: Mapping[str, str]) -> list[str]:
         """Return the generations, of these by their ids, that are held now."""
         now = time.monotonic()
-        return [units[id_] for id_, until in self._until.items() if until > now and id_ in units]
+        return [units[id_] for id_, (_, until) in self._held.items() if until > now and id_ in units]
 
     def release(self) -> None:
         """Hold nothing any more: everything deferred is written, or there is another plan."""
-        self.errors = {}
-        self._until = {}
+        self._held = {}

@@ -16,7 +16,7 @@ from headrace.pipeline.controller.stream import wanted_plan
 from headrace.pipeline.controller.world import BackfillSeen, QuerySeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.planning import Plans
-from headrace.pipeline.stream.deferred_work import CatchUp, DeferredWork
+from headrace.pipeline.stream.deferred_work import CatchUp, DeferredWork, Writing
 from headrace.pipeline.stream.documents_query import DocumentsQuery
 from headrace.pipeline.stream.documents_reader import Following
 from headrace.pipeline.worker.plan import Work
@@ -234,8 +234,8 @@ class _Running:
         # By the id of the generation.
         self.backfills: dict[str, Backfill] = {}
         self._first = plan
-        self._deferred: DeferredWork | None = None
-        self._catching_up: dict[str, CatchUp] = {}
+        # Of deferred documents, by the name of the sink.
+        self._writing: dict[str, Writing] = {}
         self._held = contextlib.ExitStack()
         self._failure: HeadraceError | None = None
         self._thread: threading.Thread | None = None
@@ -254,10 +254,10 @@ class _Running:
 
     def open_beside(self, spark: LocalSpark, board: StatusBoard) -> None:
         """Begin what runs beside the query."""
-        self._deferred = self._held.enter_context(DeferredWork(spark.session, self.work, self.job_gate))
+        self._writing[""] = self._held.enter_context(DeferredWork(spark.session, self.work, self.job_gate))
         for name, work in self.work.secondary.items():
             show = partial(_show_deferred, board, name)
-            self._catching_up[name] = self._held.enter_context(CatchUp(work, show))
+            self._writing[name] = self._held.enter_context(CatchUp(work, show))
         self.spark = spark
         self.joined = self._first
 
@@ -271,12 +271,10 @@ class _Running:
         self.leaving |= self.plan - plan
         self.joined &= plan
         self.work, self.content, self.plan = work, content, plan
-        if self._deferred is not None:
-            self._deferred.change(work)
         for backfill in self.backfills.values():
             backfill.work = self.work_of(backfill.state.sink)
-        for name, catch_up in list(self._catching_up.items()):  # a thread may add to them
-            catch_up.change(self.work_of(name))
+        for name, writing in list(self._writing.items()):  # a thread may add to them
+            writing.change(self.work_of(name))
 
     def note_taken(self, reached: int) -> None:
         """Note what the query has taken of the plan that was offered last.
@@ -295,17 +293,14 @@ class _Running:
 
     def held(self) -> dict[str, HeadraceError]:
         """Return why the documents of a generation wait, by its id; the others go on."""
-        beside: list[DeferredWork | CatchUp] = [*self._catching_up.values()]
-        beside += [] if self._deferred is None else [self._deferred]
-        return {id_: error for writer in beside for id_, error in writer.held.errors.items()}
+        # A thread may add to them.
+        return {id_: why for writer in [*self._writing.values()] for id_, why in writer.held.errors.items()}
 
     def failure(self) -> HeadraceError | None:
         """Return why the query or the writing of deferred documents has ended; None while both go on."""
-        if self._failure is not None:
-            return self._failure
-        if self.query is not None and (ended := self.query.failure()) is not None:
-            return ended
-        return None if self._deferred is None else self._deferred.failure
+        ended = None if self.query is None else self.query.failure()
+        beside = [writer.failure for writer in [*self._writing.values()]]
+        return next((failure for failure in (self._failure, ended, *beside) if failure is not None), None)
 
     def close(self) -> None:
         """End everything; the query's progress is saved on return, where the cluster answers."""

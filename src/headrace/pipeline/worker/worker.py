@@ -6,11 +6,11 @@ A worker process opens its connections once and keeps them for later tasks.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from threading import Event
 
 from headrace.assembly.assembler import Assembler, Refuse
 from headrace.assembly.transform import check_code
@@ -49,6 +49,8 @@ _OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
 _LOCK_SECONDS, BACKFILL_LOCK_SECONDS = 1.0, 5.0
 # Between two looks whether documents of an index that has failed in the stream are still deferred.
 _REST_SECONDS = 5.0
+
+OpenPolicy = Callable[[Client], FailurePolicy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,7 @@ class Worker:
     """
 
     def __init__(
-        self,
-        work: Work,
-        open_policy: Callable[[Client], FailurePolicy] | None = None,
-        ending: threading.Event | None = None,
+        self, work: Work, open_policy: OpenPolicy | None = None, ending: Event | None = None
     ) -> None:
         check_code(work.plan.code)
         self.work = work

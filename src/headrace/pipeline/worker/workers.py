@@ -106,10 +106,9 @@ def open_worker(work: Work, ending: threading.Event | None = None) -> Worker:
 
 def _open_deferring(work: Work) -> Worker:
     """Create the worker for a secondary sink beside the stream."""
-    plan = work.plan
     return Worker(
         _with_timeout(work, failure_policy.LIMIT_SECONDS),
-        lambda state: DeferDocuments(SecondarySinkNotes(state, plan.key)),
+        lambda state: DeferDocuments(SecondarySinkNotes(state, work.plan.key)),
     )
 
 
