@@ -592,9 +592,12 @@ class Process:
         }
         return CatalogSeen(server.catalog(), server.lsn, {}, read)
 
-    def _sink(self, name: str) -> SinkSeen:
+    def _sink(self, name: str) -> SinkSeen | Unknown:
         cluster = self.setting.clusters[name]
         cluster.check_up()
+        if cluster.taken:
+            cluster.taken = False
+            return Unknown(HeadraceError(Kind.SLOT_IN_USE, "another process had the sink"), taken=True)
         return SinkSeen(
             {name: Identity(index.uuid, (index.history,)) for name, index in cluster.indexes.items()},
             {name: index.owner for name, index in cluster.indexes.items()},

@@ -104,6 +104,7 @@ class Schedule:
             self._steal_alias: 0.5,
             self._return_aliases: 0.5,
             self._break_query: 0.3,
+            self._take_sink: 0.3,
             self._refuse: 0.6,
             self._accept: 1,
             self._fill_cluster: 0.4,
@@ -331,6 +332,14 @@ class Schedule:
         if query is not None and query.failure is None:
             self._tell("the server has a fault")
             query.failure = HeadraceError(Kind.SERVER_FAULT, "the server has a fault")
+
+    def _take_sink(self) -> None:
+        name = self.random.choice(sorted(self.setting.clusters))
+        # Who loses the primary sink ends, and reads nothing of it: the next start is another story.
+        if name:
+            self._tell(f"another process takes the sink {name!r}, and leaves it")
+            self.setting.clusters[name].taken = True
+            self._cause(lambda unit: unit.sink == name)
 
     def _lock(self) -> None:
         table = self.random.choice(TABLES)

@@ -144,6 +144,7 @@ class Cluster:
     Attributes:
         refuses: logical indexes of which it refuses every document.
         full: whether it refuses to create an index, and to lead readers to another one.
+        taken: whether another process has had this sink, and left it before the next look.
     """
 
     up: bool = True
@@ -151,6 +152,7 @@ class Cluster:
     aliases: dict[str, str] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
     full: bool = False
+    taken: bool = False
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def check_up(self) -> None:

@@ -151,6 +151,8 @@ class Lease:
         self._leases = self._documents(self._slot_lease, indexes)
 
     def __enter__(self) -> Self:
+        # It may have been held and lost before: nothing of that counts any more.
+        self._lost, self._found = None, {}
         self._take(self._leases)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="headrace lease", daemon=True)

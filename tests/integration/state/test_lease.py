@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +115,20 @@ def test_one_that_is_silent_elsewhere_is_taken_over_after_a_while(client: Client
             assert lost is not None
             assert lost.kind is Kind.SLOT_IN_USE
             assert mine.lost() is None
+
+
+def test_one_that_was_lost_is_held_again_once_it_is_entered_again(client: Client, prefix: str) -> None:
+    """A secondary sink takes its lease anew for as long as its run lives."""
+    mine = lease(client, prefix)
+    for _ in range(2):
+        with mine:
+            assert mine.lost() is None
+            first = beat(client, prefix)
+            wait_until(lambda: beat(client, prefix) > first, "it is renewed")
+            assert mine.lost() is None
+            client.call("DELETE", f"/{prefix}headrace_meta")
+            wait_until(lambda: mine.lost() is not None, "it is lost")
+            client.call("DELETE", f"/{prefix}headrace_meta", allow=(404,))
 
 
 def test_one_that_died_on_this_machine_is_taken_over_at_once(client: Client, prefix: str) -> None:
@@ -228,6 +242,13 @@ def test_a_renewal_whose_answer_was_lost_was_our_own(opensearch: EmbeddedOpenSea
             mine.renew()
             assert mine.lost() is None
         assert beat(client, prefix) == 4
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 10.0
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
 
 
 def beat(client: Client, prefix: str) -> int:
