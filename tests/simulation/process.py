@@ -355,7 +355,7 @@ class BackfillSteps:
             self.complete = True
         except HeadraceError as error:
             self._steps = None
-            if error.kind not in (Kind.CONNECTION, Kind.SINK_UNREACHABLE):
+            if error.kind not in (Kind.CONNECTION, Kind.SINK_UNREACHABLE, Kind.LOCKED):
                 self.failure = error
 
     def _fill(self) -> Steps:

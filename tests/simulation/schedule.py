@@ -106,6 +106,7 @@ class Schedule:
             self._break_query: 0.3,
             self._take_sink: 0.3,
             self._refuse: 0.6,
+            self._fail_at: 0.4,
             self._accept: 1,
             self._fill_cluster: 0.4,
             self._empty_cluster: 1,
@@ -354,9 +355,15 @@ class Schedule:
         self._tell(f"{unit} is refused")
         self.setting.clusters[unit.sink].refuses.add(unit.index)
 
+    def _fail_at(self) -> None:
+        unit = self.random.choice(self.setting.units())
+        self._tell(f"the cluster fails at {unit}")
+        self.setting.clusters[unit.sink].fails_at.add(unit.index)
+
     def _accept(self) -> None:
         for cluster in self.setting.clusters.values():
             cluster.refuses.clear()
+            cluster.fails_at.clear()
 
     def _fill_cluster(self) -> None:
         name = self.random.choice(sorted(self.setting.clusters))
@@ -480,6 +487,7 @@ class Schedule:
         for cluster in self.setting.clusters.values():
             cluster.up, cluster.full = True, False
             cluster.refuses.clear()
+            cluster.fails_at.clear()
         self._fit()
         self._tell("peace")
         self._settle()

@@ -143,6 +143,7 @@ class Cluster:
 
     Attributes:
         refuses: logical indexes of which it refuses every document.
+        fails_at: logical indexes at whose documents it fails, as an ingest processor with a bug.
         full: whether it refuses to create an index, and to lead readers to another one.
         taken: whether another process has had this sink, and left it before the next look.
     """
@@ -151,6 +152,7 @@ class Cluster:
     indexes: dict[str, Index] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
+    fails_at: set[str] = field(default_factory=set)
     full: bool = False
     taken: bool = False
     numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -179,5 +181,7 @@ class Cluster:
         self.check_up()
         if name not in self.indexes:
             raise HeadraceError(Kind.SINK_BUSY, "no such index").concerning(units=[id_])
+        if self.indexes[name].owner in self.fails_at:
+            raise HeadraceError(Kind.LOCKED, "the cluster fails at a document").concerning(units=[id_])
         if self.indexes[name].owner in self.refuses:
             raise HeadraceError(Kind.SINK_REJECTED, "a document is refused").concerning(units=[id_])

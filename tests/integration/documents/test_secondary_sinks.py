@@ -174,3 +174,27 @@ def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) 
     assert stopped.value.kind is Kind.SINK_REJECTED
     assert "odd" not in str(stopped.value)
     assert "odd" in stopped.value.full_cause
+
+
+def test_a_document_that_a_sink_fails_at_waits_alone(world: World) -> None:
+    """The sink takes those of its other indexes, and is not away."""
+
+    def failing(request: Request) -> Answer | None:
+        if not request.target.startswith("/_bulk"):
+            return None
+        why = b'{"type":"null_pointer_exception","reason":"Cannot invoke \\"odd\\""}'
+        return Answer(200, b'{"errors":true,"items":[{"index":{"status":500,"error":' + why + b"}}]}")
+
+    world.front.spoil = failing
+    world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
+    assert world.notes.why_away() is None
+    assert world.backlog.count() == 1
+    with CatchUp(world.work, lambda *_: None) as beside:
+        assert until(lambda: bool(beside.held.errors), 60)
+        [error] = beside.held.errors.values()
+        assert error.kind is Kind.LOCKED
+        assert "null_pointer_exception" in error.cause
+        assert "odd" not in str(error)
+        world.front.heal()
+        assert until(lambda: world.backlog.count() == 0, 60)
+    assert world.held(world.other)["1"] == "x"

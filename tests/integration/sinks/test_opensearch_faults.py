@@ -6,7 +6,7 @@ import base64
 import gzip
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,46 @@ def in_turn(*replies: Reply | Callable[[Request], Reply]) -> Callable[[Request],
         return reply(request) if callable(reply) else reply
 
     return answer
+
+
+def failing_at(*ids: str, busy: Collection[str] = ()) -> Callable[[Request], Reply]:
+    """Fail at some documents whenever they come, as an ingest processor with a bug; take the others."""
+    return lambda request: (
+        200,
+        items(*(500 if id_ in ids else 429 if id_ in busy else 200 for id_ in request.ids)),
+    )
+
+
+@pytest.mark.parametrize("at_once", [2, 5000], ids=["alone", "together"])
+def test_a_document_that_the_cluster_fails_at_holds_up_its_index_alone(at_once: int) -> None:
+    """It counts as no refused one: what fails in the server may be mended, and `skip` would lose it."""
+    options = WriterOptions(senders=1, max_count=at_once, busy_seconds=0.3)
+    with (
+        scripted(failing_at("bad")) as server,
+        pytest.raises(
+            HeadraceError, match="fails at 1 document, the first is 'bad' of index users"
+        ) as caught,
+    ):
+        write(server, "a", "b", "c", "bad", options=options)
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["users"]))
+    assert caught.value.remedy
+    assert {id_ for request in server.requests for id_ in request.ids} == {"a", "b", "c", "bad"}
+    assert server.requests[-1].ids == ["bad"], "what is taken is not sent again"
+    assert len(server.requests) > 2, "it is tried for a while"
+
+
+def test_a_cluster_that_is_busy_too_is_waited_for() -> None:
+    with (
+        scripted(failing_at("bad", busy=["late"])) as server,
+        pytest.raises(HeadraceError, match="does not take 2 documents of index users") as caught,
+    ):
+        write(server, "a", "bad", "late", options=WriterOptions(senders=1, busy_seconds=0.3))
+    assert (caught.value.kind, caught.value.units) == (Kind.SINK_BUSY, frozenset())
+
+
+def test_what_the_cluster_fails_at_for_a_moment_is_written() -> None:
+    with scripted(in_turn((200, items(200, 500)), (200, items(500)))) as server:
+        assert write(server, "a", "b").upserted == 2
 
 
 def test_only_the_items_that_were_busy_are_sent_again() -> None:

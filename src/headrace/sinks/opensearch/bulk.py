@@ -58,6 +58,8 @@ class Outcome(enum.Enum):
     DONE = "done"
     FENCED = "fenced"
     RETRY = "retry"
+    FAILED = "failed"
+    """The server failed at it: for now, or whenever this document comes. It is sent again for a while."""
     BLOCKED = "blocked"
     """The index takes nothing now, or its aliases, its pipeline or a shard are not as they must be."""
     REJECTED = "rejected"
@@ -65,6 +67,8 @@ class Outcome(enum.Enum):
     GONE = "gone"
     """The target index or its write alias does not exist."""
 
+
+_BUSY = (408, 429, 503)
 
 _BY_TYPE = {
     "index_not_found_exception": Outcome.GONE,
@@ -78,11 +82,16 @@ _BY_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class ItemVerdict:
-    """What an answer settles, and what must be sent again with the first reason why."""
+    """What an answer settles, and what must be sent again with the first reason why.
+
+    Attributes:
+        failed: of what must be sent again, the items that the server failed at.
+    """
 
     settled: WriteResult
     again: tuple[Item, ...] = ()
     reason: str = ""
+    failed: tuple[Rejection, ...] = ()
     fatal: tuple[Outcome, Item, str] | None = None
 
 
@@ -175,8 +184,8 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     # A delete has no content, and nothing that is not found is part of a document.
     if _is_of_index(error) or status == 404 or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
-    if status in (408, 429) or status >= 500:  # noqa: PLR2004
-        return Outcome.RETRY
+    if status in _BUSY or status >= 500:  # noqa: PLR2004
+        return Outcome.RETRY if status in _BUSY else Outcome.FAILED
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
@@ -215,6 +224,7 @@ def _verdict(answers: list[tuple[Item, int, Any]]) -> ItemVerdict:
     done: list[Item] = []
     again: list[Item] = []
     refused: list[Rejection] = []
+    failed: list[Rejection] = []
     fenced, reason, fatal = 0, "", None
     for item, status, error in answers:
         outcome = classify(status, error, delete=item.delete)
@@ -228,12 +238,19 @@ def _verdict(answers: list[tuple[Item, int, Any]]) -> ItemVerdict:
         elif outcome is Outcome.RETRY:
             again.append(item)
             reason = reason or describe_without_request(error)
+        elif outcome is Outcome.FAILED:
+            again.append(item)
+            failed.append(_rejection(item, error))
         elif outcome is Outcome.REJECTED:
-            refused.append(Rejection(item.index, item.id, describe(error), describe_without_values(error)))
+            refused.append(_rejection(item, error))
         else:
             fatal = fatal or (outcome, item, describe_without_request(error))
     settled = _accepted_result(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
-    return ItemVerdict(settled, tuple(again), reason, fatal)
+    return ItemVerdict(settled, tuple(again), reason, tuple(failed), fatal)
+
+
+def _rejection(item: Item, error: Any) -> Rejection:
+    return Rejection(item.index, item.id, describe(error), describe_without_values(error))
 
 
 def _accepted_result(items: Sequence[Item]) -> WriteResult:

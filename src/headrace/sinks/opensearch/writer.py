@@ -9,7 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.changes import DocumentOperation
@@ -46,7 +52,7 @@ class WriterOptions:
         max_document_bytes: a larger document is rejected without being sent: it could take all memory of the
             cluster's node, again with each attempt.
         senders: requests under way at once; two keep a small node busy.
-        busy_seconds: how long 429 and 503 are retried with the same bytes before `write` gives up, and its
+        busy_seconds: how long 429 and 5xx are retried with the same bytes before `write` gives up, and its
             caller assembles the documents again.
         pipeline: an ingest pipeline of the cluster.
         require_alias: targets must be aliases, so that a bulk on a dropped generation fails instead of
@@ -112,7 +118,8 @@ class OpenSearchWriter(DocumentWriter):
 
         Raises:
             HeadraceError: SINK_UNREACHABLE (a bulk got no answer), SINK_BUSY (overloaded for
-                `busy_seconds`), AUTHENTICATION, SINK_REJECTED (a target does not exist).
+                `busy_seconds`), AUTHENTICATION, SINK_REJECTED (a target does not exist), LOCKED (an index
+                takes nothing now, or the cluster has failed at documents of it for `busy_seconds`).
         """
         refused: list[WriteResult] = []
         items = self._rendered(operations, refused)
@@ -171,7 +178,7 @@ class OpenSearchWriter(DocumentWriter):
                 retry=retry_if_exception(_is_busy),
                 wait=wait_random_exponential(multiplier=0.1, max=5),
                 stop=stop_after_delay(self._options.busy_seconds),
-                reraise=True,
+                retry_error_callback=_give_up,
             ):
                 # Each attempt sends the next part; what an attempt has settled is not sent again.
                 with attempt:
@@ -207,7 +214,7 @@ class OpenSearchWriter(DocumentWriter):
             if verdict.again:
                 delivery.parts.appendleft(list(verdict.again))
                 self._size.overloaded(len(data))
-                raise _overloaded(verdict.again, verdict.reason, answer.place)
+                raise _untaken(verdict, answer.place)
         except HeadraceError as error:
             cause = self._name_large_document(error, part, len(data))
             if cause.retry is Retry.BACK_OFF:
@@ -233,7 +240,7 @@ class OpenSearchWriter(DocumentWriter):
             "max_document_bytes of the sink below its size: it is refused then, as on_error says. "
             + error.remedy,
             detail=f"{error.cause}: the request was {where}, id {item.id})",
-        )
+        ).concerning(units=error.units)
 
     def _halve(self, delivery: _Delivery, answer: Answer, sent: int) -> None:
         """Halve a part that the server refuses as a whole, until the cause stands alone."""
@@ -340,13 +347,40 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
     ).concerning(units=[item.index])
 
 
-def _overloaded(part: Sequence[Item], reason: str, place: str) -> HeadraceError:
-    documents = quantity(len(part), "document")
+def _untaken(verdict: ItemVerdict, place: str) -> HeadraceError:
+    """Return the error of what is sent again; it names the indexes if the server has failed at all of it."""
+    documents, failed = quantity(len(verdict.again), "document"), verdict.failed
+    if len(failed) < len(verdict.again):
+        return HeadraceError(
+            Kind.SINK_BUSY,
+            f"OpenSearch at {place} does not take {documents} of index {verdict.again[0].index} now: "
+            f"{verdict.reason or failed[0].public}",
+            "Look at the cluster's health, its disk watermarks and its write queue.",
+        )
+    first = failed[0]
+    what = f"OpenSearch at {place} fails at {documents}, the first is {first.id!r} of index {first.index}"
     return HeadraceError(
         Kind.SINK_BUSY,
-        f"OpenSearch at {place} does not take {documents} of index {part[0].index} now: {reason}",
-        "Look at the cluster's health, its disk watermarks and its write queue.",
-    )
+        f"{what}: {first.public}",
+        "Look at the cluster's log, and at the sink's ingest pipeline: an error of a processor can be one "
+        "document's alone. Once it is mended, or the row is another one, the index goes on by itself.",
+        f"{what}: {first.reason}",
+    ).concerning(units={item.index for item in failed})
+
+
+def _give_up(state: RetryCallState) -> None:
+    """Raise the last error of the attempts; what the server fails at waits alone, with its indexes.
+
+    It does not count as refused: a server that fails says nothing against the document, and is perhaps
+    mended tomorrow. With `skip` the document would be lost for that.
+    """
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert isinstance(error, HeadraceError)
+    if not error.units:
+        raise error
+    locked = HeadraceError(Kind.LOCKED, error.cause, error.remedy, error.detail)
+    raise locked.concerning(units=error.units) from error
 
 
 def _stale(part: Sequence[Item], url: str) -> HeadraceError:

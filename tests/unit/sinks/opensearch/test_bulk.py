@@ -127,6 +127,24 @@ def test_each_item_is_counted_once_under_its_own_status() -> None:
     assert verdict.fatal is None
 
 
+def test_what_the_server_fails_at_is_sent_again_and_named_without_its_values() -> None:
+    error = {"type": "number_format_exception", "reason": 'For input string: "secret"'}
+    answer = {
+        "errors": True,
+        "items": [
+            {"index": {"status": 500, "error": error}},
+            {"index": {"status": 429, "error": BUSY}},
+        ],
+    }
+    chunk = [item("bad"), item("busy")]
+    verdict = bulk.judge(json.dumps(answer).encode(), chunk)
+    assert verdict.again == tuple(chunk)
+    [failed] = verdict.failed
+    assert (failed.index, failed.id, failed.public) == ("users", "bad", "number_format_exception")
+    assert "secret" in failed.reason
+    assert "secret" not in verdict.reason
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "delete", "outcome"),
     [
@@ -151,8 +169,9 @@ def test_each_item_is_counted_once_under_its_own_status() -> None:
         (400, "task_cancelled_exception", False, Outcome.RETRY),
         (408, "status_exception", False, Outcome.RETRY),
         (500, "fail_processor_exception", False, Outcome.REJECTED),
-        (500, "already_closed_exception", False, Outcome.RETRY),
-        (500, "mapper_exception", False, Outcome.RETRY),
+        (500, "already_closed_exception", False, Outcome.FAILED),
+        (500, "mapper_exception", False, Outcome.FAILED),
+        (504, "timeout_exception", True, Outcome.FAILED),
         (429, "circuit_breaking_exception", False, Outcome.RETRY),
     ],
 )
