@@ -7,7 +7,6 @@ of its own what takes a while.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from headrace.errors import HeadraceError, Kind, retrying, unexpected
+from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.state.orders import FOR_ONE_RUN, Mailbox, Order, OrderError, OrderKind, cut, new_order
 from headrace.status.board import StatusBoard
@@ -118,8 +117,11 @@ class OrderDesk:
         While the cluster does not answer, these are the orders that were open before.
         """
         with self._lock:
-            with contextlib.suppress(HeadraceError):  # who looks at the cluster tells of it
+            try:
                 self._poll()
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER:  # else who looks at the cluster tells of it
+                    self.board.set_warning("orders", f"no new order is carried out: {error}")
             return self._open
 
     def start(self, order: Order) -> bool:
@@ -199,6 +201,7 @@ class OrderDesk:
             # Behind the order: one that could not be stored is submitted again.
             self._wants_reload = False
         self._open = self.mailbox.open_orders()
+        self.board.set_warning("orders", None)
         for order in self._open:
             if order.id not in self._seen:
                 source = f" from {order.client}" if order.client else ""

@@ -14,7 +14,7 @@ import json
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
@@ -46,6 +46,8 @@ class OrderKind(enum.Enum):
     VERIFY = "verify"
     QUARANTINE_RETRY = "quarantine retry"
     QUARANTINE_DROP = "quarantine drop"
+    # What a later version of Headrace can be asked for, and this one cannot read.
+    UNKNOWN = "unknown"
 
     @property
     def key(self) -> str:
@@ -113,6 +115,7 @@ class Order:
         text: what came of it, in a few words; empty before.
         result: what came of it, as JSON values. Lists of a large one are cut.
         error: why it failed.
+        unread: of an unknown kind, what another version of Headrace has written.
     """
 
     id: str
@@ -129,6 +132,7 @@ class Order:
     text: str = ""
     result: Any = None
     error: OrderError | None = None
+    unread: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -145,18 +149,30 @@ class Order:
         return self.kind is other.kind and self.unit == other.unit
 
     def to_json(self) -> dict[str, Any]:
-        """Return the order as JSON values."""
-        return {**asdict(self), "kind": self.kind.value}
+        """Return the order as JSON values; of one that is not understood, all that was read."""
+        values = {**asdict(self), "kind": self.kind.value}
+        del values["unread"]
+        return {**values, **self.unread, **{name: values[name] for name in _OF_ANSWERS}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what `to_json` has written."""
+        """Read what `to_json` has written, perhaps that of a later version."""
         error = data["error"] and OrderError.from_json(data["error"])
-        return cls(**{**data, "kind": OrderKind(data["kind"]), "error": error})
+        known = {name: data[name] for name in _FIELDS if name in data}
+        kind = _KINDS.get(data["kind"]) if data.keys() <= _FIELDS else None
+        if kind is None:  # what a field asks for that is not known must not be left out in silence
+            return cls(**{**known, "kind": OrderKind.UNKNOWN, "error": error, "unread": data})
+        return cls(**{**known, "kind": kind, "error": error})
 
     def __str__(self) -> str:
         of = f" of {self.index}" if self.index else ""
-        return f"{self.kind.value}{of}, order {self.id}"
+        return f"{self.unread.get('kind', self.kind.value)}{of}, order {self.id}"
+
+
+_KINDS = {kind.value: kind for kind in OrderKind}
+_FIELDS = {one.name for one in fields(Order)} - {"unread"}
+# What whoever answers an order writes.
+_OF_ANSWERS = ("state", "ended_at", "run", "text", "result", "error")
 
 
 def new_order(

@@ -220,7 +220,7 @@ class View:
 
 
 _Key = TypeVar("_Key")
-WarningOf = Literal["gap", "budget", "held log", "reload"]
+WarningOf = Literal["gap", "budget", "held log", "reload", "orders"]
 """What a warning that comes and goes is about; they are shown in this order."""
 
 

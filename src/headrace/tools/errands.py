@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
 from headrace.pipeline.order_desk import Outcome
 from headrace.pipeline.project import Project
@@ -17,9 +18,16 @@ def do_errand(order: Order, project: Project, endpoints: Endpoints) -> Outcome:
     """Do what an order asks for that changes no index, beside the stream.
 
     Raises:
-        HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`.
+        HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`. USAGE: a later version can be
+            asked for it.
     """
     document = order.options.get("id")
+    if order.kind is OrderKind.UNKNOWN:
+        raise HeadraceError(
+            Kind.USAGE,
+            "the run is of another version of Headrace, which does not know such an order",
+            "Start the run again with the version that gave the order.",
+        )
     if order.kind is OrderKind.VERIFY:
         options = VerifyOptions(**{"sink": order.sink or None, **order.options})
         report = verify(project, order.index or "", options, SilentReporter())

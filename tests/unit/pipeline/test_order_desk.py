@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from headrace.pipeline.order_desk import OrderDesk, Outcome
 from headrace.reporter import SilentReporter
 from headrace.state.orders import Order, OrderKind, new_order
 from headrace.status.board import StatusBoard
+from headrace.tools.errands import do_errand
 from support.memory_mailbox import MemoryMailbox
 
 
@@ -115,6 +117,51 @@ def test_orders_stay_known_while_the_cluster_is_away(ground: Ground) -> None:
     assert ground.desk.open_orders() == (order,)
     ground.mailbox.away, ground.now = True, 5.0
     assert ground.desk.open_orders() == (order,)
+
+
+def later(mailbox: MemoryMailbox, **others: Any) -> Order:
+    """Give an order as a later version may, beside those that are there."""
+    order = new_order(OrderKind.REINDEX, "users", by="ada")
+    body = json.loads(mailbox._text or '{"format": 1, "orders": []}')
+    body["orders"].append({**order.to_json(), **others})
+    mailbox._text = json.dumps(body)
+    return order
+
+
+@pytest.mark.parametrize("others", [{"kind": "shrink"}, {"without_downtime": False}])
+def test_an_order_of_a_later_version_is_refused_and_the_others_are_carried_out(
+    ground: Ground, others: dict[str, Any]
+) -> None:
+    unknown = later(ground.mailbox, **others)
+    pause = ground.order(OrderKind.PAUSE)
+    [read, also] = ground.desk.open_orders()
+    assert (read.id, read.kind, also.kind) == (unknown.id, OrderKind.UNKNOWN, OrderKind.PAUSE)
+    ground.desk.carry_out(pause)
+    assert ground.board.paused is not None
+    assert stored(ground.mailbox, unknown) == {**unknown.to_json(), **others}, "others leave it as it is"
+    nothing: Any = None
+    with pytest.raises(HeadraceError, match="another version") as refused:
+        do_errand(read, nothing, nothing)
+    ground.outcome = refused.value
+    ground.desk.carry_out(read)
+    assert ground.ended(read).state == "failed"
+    assert stored(ground.mailbox, unknown).items() >= others.items(), "its own version still reads it"
+
+
+def stored(mailbox: MemoryMailbox, order: Order) -> dict[str, Any]:
+    orders: list[dict[str, Any]] = json.loads(mailbox._text or "")["orders"]
+    return next(one for one in orders if one["id"] == order.id)
+
+
+def test_a_mailbox_that_cannot_be_read_is_told_until_it_can(ground: Ground) -> None:
+    before, ground.mailbox._text = ground.mailbox._text, '{"format": 2}'
+    assert ground.desk.open_orders() == ()
+    assert "stored in format 2" in ground.said.lines[0]
+    assert any("stored in format 2" in line for line in ground.board.snapshot()["warnings"])
+    ground.mailbox._text, ground.now = before, 5.0
+    order = ground.order(OrderKind.PAUSE)
+    assert ground.desk.open_orders() == (order,)
+    assert not ground.board.snapshot()["warnings"]
 
 
 def test_a_signal_orders_one_reload(ground: Ground) -> None:
