@@ -51,6 +51,7 @@ class RunSource:
     snapshot: HeldSnapshot
     stopping: Stopping
     _wait_seconds: float = field(default=_FIRST_WAIT_SECONDS, init=False)
+    _made: tuple[str, Lsn] = field(default=("", 0), init=False)
 
     def new_state(self) -> PipelineState:
         """Return the state of a deployment that begins on this server.
@@ -67,23 +68,46 @@ class RunSource:
         """Create the slot, and hold a snapshot of the place where it begins.
 
         Raises:
-            HeadraceError: as for `make_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
+            HeadraceError: SLOT_UNKNOWN; SLOT_IN_USE while a process reads the slot; SLOT_LOST for another
+                user's lost slot; SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
         """
         self.snapshot.close()
-        failover = self.definitions.project.deployment.source.failover
         seconds, self._wait_seconds = self._wait_seconds, _WAIT_SECONDS
         try:
             with self.stopping.interrupting(), self._connect() as connection:
-                slot = make_slot(connection, self.endpoints.database, state, seconds, failover=failover)
+                slot = self._make_slot(connection, state, seconds)
         except HeadraceError as error:
             if error.retry is Retry.BACK_OFF:  # it is tried again; another error ends the run
                 self.board.record_error(error)
             raise
+        self._made = slot.name, slot.consistent_point
         self.board.recovered()
         reach("created")
         self.snapshot.hold(slot)
         self.board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
         return slot.consistent_point
+
+    def _make_slot(self, connection: Connection, state: PipelineState, time_limit: float) -> ExportedSlot:
+        """Create the slot at a new position, with a snapshot of that position.
+
+        A slot that stands where this deployment has confirmed, or where this process has made it, is its own,
+        and is dropped. One that another user created or moved is kept and advanced; a temporary slot then
+        gives the snapshot. At a first start nobody can tell whose another slot is.
+        """
+        if (slot := read_slot(connection, state.slot)) is not None:
+            if slot.active_pid is not None:
+                raise slot_in_use(slot)
+            # The state may lack the place of what this process made: storing it may have failed.
+            is_made = self._made == (slot.name, slot.confirmed_flush)
+            if not is_made and not state.consistent_point <= (slot.confirmed_flush or 0) <= state.applied:
+                # A start that was killed before it stored the place of its slot cannot say whose this one is.
+                if not state.consistent_point:
+                    raise _unknown(slot)
+                return _make_beside(connection, self.endpoints.database, slot, time_limit)
+            # Only creating a slot gives a snapshot with a known position, so ours is made anew.
+            drop_slot(connection, state.slot)
+        failover = self.definitions.project.deployment.source.failover
+        return create_slot(self.endpoints.database, state.slot, time_limit=time_limit, failover=failover)
 
     def drop_slot(self) -> None:
         """Drop the slot, where it exists.
@@ -126,31 +150,8 @@ def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState
     )
 
 
-def make_slot(
-    connection: Connection, url: str, state: PipelineState, time_limit: float, *, failover: bool
-) -> ExportedSlot:
-    """Create the slot at a new position, with a snapshot of that position.
-
-    A slot that stands where this deployment has confirmed is its own, and is dropped. One that another user
-    created or moved is kept and advanced; a temporary slot then gives the snapshot. At a first start nobody
-    can tell whose a slot is.
-
-    Raises:
-        HeadraceError: SLOT_UNKNOWN; SLOT_IN_USE while a process reads the slot; SLOT_LOST for another user's
-            lost slot; SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
-    """
-    slot = read_slot(connection, state.slot)
-    if slot is None:
-        return create_slot(url, state.slot, time_limit=time_limit, failover=failover)
-    if slot.active_pid is not None:
-        raise slot_in_use(slot)
-    # A start that was killed before it stored the place of its slot cannot say whose this one is.
-    if not state.consistent_point:
-        raise _unknown(slot)
-    if is_own(slot, state):
-        # Only creating a slot gives a snapshot with a known position, so ours is made anew.
-        drop_slot(connection, state.slot)
-        return create_slot(url, state.slot, time_limit=time_limit, failover=failover)
+def _make_beside(connection: Connection, url: str, slot: SlotFacts, time_limit: float) -> ExportedSlot:
+    """Advance another user's slot to where a temporary one begins, and return that with its snapshot."""
     if slot.lost:
         raise HeadraceError(
             Kind.SLOT_LOST,
@@ -158,20 +159,15 @@ def make_slot(
             f"{format_lsn(slot.confirmed_flush or 0)}, and is lost: {slot.why_lost}",
             BACKFILL_AGAIN,
         )
-    name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
+    name = slot.name[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
     # Its snapshot is of the place that the kept slot is then moved to: nothing in between is needed.
     beside = create_slot(url, name, time_limit=time_limit, temporary=True)
     try:
-        advance_slot(connection, state.slot, beside.consistent_point)
+        advance_slot(connection, slot.name, beside.consistent_point)
     except BaseException:
         beside.close()
         raise
     return beside
-
-
-def is_own(slot: SlotFacts, state: PipelineState) -> bool:
-    """Whether the slot stands where this deployment can have confirmed it."""
-    return state.consistent_point <= (slot.confirmed_flush or 0) <= state.applied
 
 
 def _unknown(slot: SlotFacts) -> HeadraceError:
