@@ -603,6 +603,11 @@ class Process:
             {name: index.owner for name, index in cluster.indexes.items()},
             dict(cluster.aliases),
             frozenset(cluster.aliases.values()),
+            refused={
+                name: HeadraceError(Kind.SINK_REJECTED, "a setting is refused")
+                for name, index in cluster.indexes.items()
+                if index.owner in cluster.unset
+            },
         )
 
 

@@ -107,6 +107,7 @@ class Schedule:
             self._take_sink: 0.3,
             self._refuse: 0.6,
             self._fail_at: 0.4,
+            self._unset: 0.4,
             self._accept: 1,
             self._fill_cluster: 0.4,
             self._empty_cluster: 1,
@@ -360,10 +361,16 @@ class Schedule:
         self._tell(f"the cluster fails at {unit}")
         self.setting.clusters[unit.sink].fails_at.add(unit.index)
 
+    def _unset(self) -> None:
+        unit = self.random.choice(self.setting.units())
+        self._tell(f"settings of {unit} are refused")
+        self.setting.clusters[unit.sink].unset.add(unit.index)
+
     def _accept(self) -> None:
         for cluster in self.setting.clusters.values():
             cluster.refuses.clear()
             cluster.fails_at.clear()
+            cluster.unset.clear()
 
     def _fill_cluster(self) -> None:
         name = self.random.choice(sorted(self.setting.clusters))
@@ -488,6 +495,7 @@ class Schedule:
             cluster.up, cluster.full = True, False
             cluster.refuses.clear()
             cluster.fails_at.clear()
+            cluster.unset.clear()
         self._fit()
         self._tell("peace")
         self._settle()

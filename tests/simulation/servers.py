@@ -145,6 +145,7 @@ class Cluster:
         refuses: logical indexes of which it refuses every document.
         fails_at: logical indexes at whose documents it fails, as an ingest processor with a bug.
         full: whether it refuses to create an index, and to lead readers to another one.
+        unset: logical indexes whose settings it refuses; their documents it takes.
         taken: whether another process has had this sink, and left it before the next look.
     """
 
@@ -153,6 +154,7 @@ class Cluster:
     aliases: dict[str, str] = field(default_factory=dict)
     refuses: set[str] = field(default_factory=set)
     fails_at: set[str] = field(default_factory=set)
+    unset: set[str] = field(default_factory=set)
     full: bool = False
     taken: bool = False
     numbers: Iterator[int] = field(default_factory=itertools.count)

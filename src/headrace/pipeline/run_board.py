@@ -103,7 +103,7 @@ class RunBoard:
             phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
             generation=None if shown is None else shown.generation,
             building=filled[0] if filled else None,
-            error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else status.text,
+            error=status.text if status.is_stuck or status.phase is UnitPhase.AWAY else None,
         )
         self._tell_status(unit, status)
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.sink_target import SinkTarget
@@ -47,6 +49,9 @@ class ClusterSink:
     _leased: frozenset[str] = field(default=frozenset(), init=False)
     _found: Mapping[str, Generation] = field(default_factory=dict, init=False)
     _adjusted: dict[str, IndexOptions] = field(default_factory=dict, init=False)
+    # Why an index has not the settings that it should have, by its name; whose lease of an added one it is.
+    _refused: dict[str, HeadraceError] = field(default_factory=dict, init=False)
+    _taken: dict[str, HeadraceError] = field(default_factory=dict, init=False)
     _name: str = field(init=False)
     _generations: Generations = field(init=False)
     _notes: SecondarySinkNotes = field(init=False)
@@ -60,8 +65,11 @@ class ClusterSink:
         """Create an empty index; nothing that was noted of a former one by its name stays.
 
         Raises:
-            HeadraceError: SINK_REJECTED, also where another program has the name that readers use; SINK_BUSY.
+            HeadraceError: SINK_REJECTED, also where another program has the name that readers use; SINK_BUSY;
+                SLOT_IN_USE: another process writes the index.
         """
+        if index in self._taken:
+            raise self._taken[index]
         # Raises where another program has the name, before there is an index that nobody names.
         self._generations.published(index)
         inspection, target = self.definitions.inspection, self._target
@@ -116,6 +124,7 @@ class ClusterSink:
             frozenset(name for name, index in found.items() if alias(index.name) in index.aliases),
             self._faults(stored, found),
             keys_lost=_why_keys_lost(self._notes) if self._target.key.sink else "",
+            refused=self._refused,
         )
 
     def close(self) -> None:
@@ -139,7 +148,8 @@ class ClusterSink:
         """Take the lease where it is not held; return why not, where another process has taken it.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; SLOT_IN_USE: another process holds it.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; SLOT_IN_USE: another process holds it. Of an index
+                that was added, `create` raises that instead: the others go on.
         """
         if self.lease is None:
             return None
@@ -153,12 +163,22 @@ class ClusterSink:
             self.client.wait_until_ready(_READY_SECONDS)
             self.lease.choose(wanted)
             self.lease.__enter__()
-            self._is_leased, self._leased = True, wanted
+            self._is_leased, self._leased, self._taken = True, wanted, {}
         elif wanted != self._leased:
-            self.lease.hold(wanted)
-            self.lease.release_others(wanted)
-            self._leased = wanted
+            self._hold_added(self.lease, wanted)
         return None
+
+    def _hold_added(self, lease: Lease, wanted: frozenset[str]) -> None:
+        taken = {}
+        for index in wanted - self._leased:
+            try:
+                lease.hold([index])
+            except HeadraceError as error:
+                if error.kind is not Kind.SLOT_IN_USE:
+                    raise
+                taken[index] = error
+        self._taken, self._leased = taken, wanted - taken.keys()
+        lease.release_others(self._leased)
 
     def _keep_settings(self, stored: Sequence[GenerationState]) -> None:
         """Set right what an operator has altered, as far as documents depend on it."""
@@ -179,7 +199,8 @@ class ClusterSink:
             )
             for generation in followed
         }
-        for what in restore_settings(self.client, wanted):
+        self._refused = {}
+        for what in restore_settings(self.client, wanted, self._failing_alone):
             self.report.warning(f"{self._target.label}{what}; set right")
         self._adjust([generation for generation in followed if generation.generation in current])
 
@@ -188,8 +209,21 @@ class ClusterSink:
         for generation in current:
             options, name = self._options(generation.index), generation.generation
             if generation.published and self._adjusted.get(name) != options:
-                adjust(self.client, name, options)
-                self._adjusted[name] = options
+                with self._failing_alone(name):
+                    adjust(self.client, name, options)
+                    self._adjusted[name] = options
+
+    @contextmanager
+    def _failing_alone(self, name: str) -> Iterator[None]:
+        """Note why the settings of one index are refused; the others are set all the same."""
+        try:
+            yield
+        except HeadraceError as error:
+            if error.kind is Kind.SINK_UNREACHABLE:
+                raise
+            remedy = error.remedy or "Correct them in the index's file of settings, or the cluster's limits."
+            cause = f"its settings are not as they should be: {error.cause}"
+            self._refused[name] = HeadraceError(error.kind, cause, remedy)
 
     def _faults(self, stored: Sequence[GenerationState], found: Mapping[str, Generation]) -> dict[str, str]:
         """Return why indexes that are there are not written any more as they should be."""

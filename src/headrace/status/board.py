@@ -92,7 +92,7 @@ class UnitStatus:
 
     Attributes:
         sink: the name of a secondary sink; empty for the primary.
-        why: the reason, where it is not live; else empty.
+        why: the reason, where it is not live, or what is wrong though it is; else empty.
         next_try: seconds until it is tried again; None where nothing is to be tried.
         remedy: what an operator can do; empty where nothing is known.
         serves: whether readers see a complete generation, perhaps an old one.
@@ -109,7 +109,8 @@ class UnitStatus:
     @property
     def is_stuck(self) -> bool:
         """Whether somebody has to mend something."""
-        return self.phase in (UnitPhase.WAITING, UnitPhase.FAILED)
+        is_wrong = self.phase is UnitPhase.LIVE and bool(self.why)
+        return is_wrong or self.phase in (UnitPhase.WAITING, UnitPhase.FAILED)
 
     @property
     def text(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,21 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.controller.world import SinkSeen
+from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.project import open_project
 from headrace.pipeline.run_sink import ClusterSink
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
 from headrace.schema.normal import denormalised, normalised, unpack
-from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state import GenerationState, StateStore, Unit
+from headrace.state import GenerationState, StateKey, StateStore, Unit
+from headrace.state.lease import Lease
 from integration.cli.stock import TABLES, Stock
+
+SETTINGS_FILE = '\nsettings_file = "settings.json"\n'
 
 
 class Ground:
@@ -44,13 +49,12 @@ class Ground:
         self.definitions = Definitions(project, endpoints)
         with connect(endpoints.database) as connection:
             self.definitions.look(connection, None)
-        self.sink = ClusterSink(
-            project.primary,
-            self.client,
-            self.client,
-            self.definitions,
-            LoggingReporter(logging.getLogger("headrace")),
-        )
+        self.stock, self.lease_prefix = stock, f"l{stock.prefix}"
+        self.sink = self.sink_with(None, self.client)
+
+    def sink_with(self, lease: Lease | None, client: Client) -> ClusterSink:
+        target, report = self.definitions.project.primary, LoggingReporter(logging.getLogger("headrace"))
+        return ClusterSink(target, client, self.client, self.definitions, report, lease=lease)
 
     @property
     def hash(self) -> str:
@@ -144,6 +148,89 @@ def test_settings_that_documents_depend_on_are_kept(ground: Ground) -> None:
     assert {name: ground.setting(served, name) for name in own} == own
     assert ground.setting(served, "gc_deletes") == "2h"
     ground.client.call("DELETE", f"/_ingest/pipeline/{served.generation}")
+
+
+def take_up(ground: Ground, settings: Mapping[str, str]) -> None:
+    """Take up files that give the index other settings."""
+    config = ground.stock.config
+    (config.parent / "settings.json").write_text(json.dumps(settings))
+    config.write_text(config.read_text().replace(SETTINGS_FILE, "") + SETTINGS_FILE)
+    ground.definitions.adopt(open_project(config, {}), ())
+
+
+def test_settings_that_the_cluster_refuses_are_the_fault_of_their_index(ground: Ground) -> None:
+    take_up(ground, {"refresh_interval": "1 minute"})
+    seen = ground.look()
+    error = seen.refused[ground.served.generation]
+    assert error.kind is Kind.SINK_REJECTED
+    assert "refresh_interval" in error.cause
+    assert error.remedy
+    assert seen.served == {"stock": ground.served.generation}, "all else is seen as ever"
+    assert ground.look().refused, "it is refused again and again"
+    take_up(ground, {"refresh_interval": "7s"})
+    assert not ground.look().refused
+    assert ground.setting(ground.served, "refresh_interval") == "7s"
+
+
+def test_an_index_that_is_blocked_keeps_no_other_from_its_settings(ground: Ground) -> None:
+    new = ground.sink.create("stock", ground.hash)
+    for generation in (ground.served, new):
+        altered = {"gc_deletes": None, "blocks.read_only": generation is ground.served}
+        ground.client.call("PUT", f"/{generation.generation}/_settings", {"index": altered})
+    seen = ground.look(new)
+    assert seen.refused.keys() == {ground.served.generation}
+    assert ground.setting(new, "gc_deletes") == "24h"
+    ground.client.call("PUT", f"/{ground.served.generation}/_settings", {"index": {"blocks.read_only": None}})
+    assert not ground.look(new).refused
+    assert ground.setting(ground.served, "gc_deletes") == "2h"
+
+
+def test_a_lease_that_was_lost_is_taken_again_once(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
+    """What readers see is built again for that once, not in every look from then on."""
+    with leased(ground, opensearch) as (sink, meta):
+        assert isinstance(sink.look({"stock"}, [ground.served]), SinkSeen)
+        ground.client.call("DELETE", f"/{meta}")
+        seen = looked(sink, ground, lambda seen: isinstance(seen, Unknown))
+        assert isinstance(seen, Unknown)
+        assert seen.taken
+        for _ in range(3):
+            assert isinstance(sink.look({"stock"}, [ground.served]), SinkSeen)
+
+
+def test_an_added_index_that_another_process_writes_fails_alone(
+    ground: Ground, opensearch: EmbeddedOpenSearch
+) -> None:
+    with leased(ground, opensearch) as (sink, _):
+        assert isinstance(sink.look({"stock"}, [ground.served]), SinkSeen)
+        with Lease(ground.client, StateKey("another", ground.lease_prefix), ["added"], beat=0.1):
+            assert isinstance(sink.look({"stock", "added"}, [ground.served]), SinkSeen)
+            with pytest.raises(HeadraceError, match=r"the index .*added") as refused:
+                sink.create("added", ground.hash)
+            assert refused.value.kind is Kind.SLOT_IN_USE
+        assert isinstance(sink.look({"stock", "added"}, [ground.served]), SinkSeen)
+        assert sink._taken == {}
+
+
+@contextlib.contextmanager
+def leased(ground: Ground, node: EmbeddedOpenSearch) -> Iterator[tuple[ClusterSink, str]]:
+    """The same sink, as a secondary one: it holds leases in its cluster; and the index that has them."""
+    key = StateKey("second", ground.lease_prefix)
+    lease = Lease(Client(Endpoint((node.url,))), key, [], beat=0.1, patience=0.8)
+    sink = ground.sink_with(lease, Client(Endpoint((node.url,))))
+    with contextlib.closing(sink):
+        yield sink, key.meta_index
+    ground.client.call("DELETE", f"/{key.meta_index}", allow=(404,))
+
+
+def looked(
+    sink: ClusterSink, ground: Ground, wanted: Callable[[SinkSeen | Unknown], bool]
+) -> SinkSeen | Unknown:
+    """Look until something is seen."""
+    end = time.monotonic() + 20
+    while not wanted(seen := sink.look({"stock"}, [ground.served])):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return seen
 
 
 def test_an_index_template_alters_no_document(ground: Ground) -> None:

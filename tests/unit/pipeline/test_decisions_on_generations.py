@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import (
+    AnswerOrder,
     CarryOut,
     Complete,
     CreateGeneration,
@@ -156,6 +157,27 @@ def test_documents_that_wait_stop_their_own_generation_unless_a_lock_is_the_caus
     assert decide_unit(waiting) is None
     status = status_of(UNIT, waiting.world, waiting.state, waiting.desired)
     assert (status.phase, status.why, status.serves) == (UnitPhase.WAITING, "locked", True)
+
+
+def test_settings_that_are_refused_are_told_of_their_index_and_stop_nothing() -> None:
+    error = HeadraceError(Kind.SINK_REJECTED, "1 minute is no time", "Correct it.")
+    found = view((SERVED,), Definition("aa")).sink
+    assert found is not None
+    sink = replace(found, refused={SERVED.generation: error})
+    reload = Order("r1", OrderKind.RELOAD)
+    seen = view((SERVED,), Definition("aa"), query=QuerySeen(frozenset({"users_aa_1"})), sinks={"": sink})
+    assert decide_unit(seen) is None
+    status = status_of(UNIT, seen.world, seen.state, seen.desired)
+    assert (status.phase, status.text) == (UnitPhase.LIVE, "1 minute is no time. Correct it.")
+    assert status.is_stuck, "somebody has to mend it"
+    desired = replace(seen.desired, orders=(reload,), reloaded={"r1": "settings changed: users"})
+    [answer] = decide_orders(seen.world, seen.state, desired)
+    assert isinstance(answer, AnswerOrder)
+    assert (answer.done, answer.why) == (False, "users: 1 minute is no time")
+    well = view((SERVED,), Definition("aa"))
+    [answer] = decide_orders(well.world, well.state, desired)
+    assert isinstance(answer, AnswerOrder)
+    assert (answer.done, answer.why) == (True, "settings changed: users")
 
 
 @pytest.mark.parametrize(

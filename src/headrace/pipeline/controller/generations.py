@@ -87,6 +87,13 @@ class UnitView:
         """The newest order about generations: an older one is answered without being carried out."""
         return newest_generation_order(self.orders)
 
+    @property
+    def refused(self) -> HeadraceError | None:
+        """Why the served index has not the settings that it should have; None where it has."""
+        if self.sink is None or self.served is None:
+            return None
+        return self.sink.refused.get(self.served.generation)
+
     def fits(self, generation: GenerationState | None) -> bool:
         """Whether a generation is there, is followed, and is what the files describe."""
         if generation is None or self.definition is None:

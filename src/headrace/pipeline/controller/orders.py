@@ -90,6 +90,8 @@ def _answer_reload(order: Order, world: World, state: PipelineState, desired: De
         # A sink that is away says nothing: the answer does not wait for it.
         elif view.sink is not None and not any(map(view.fits, view.generations)):
             return None
+        elif view.refused is not None:
+            refused.append(f"{unit}: {view.refused.cause}")
     if refused:
         return AnswerOrder("; ".join(refused), order, done=False)
     return AnswerOrder(desired.reloaded[order.id], order, done=True)

@@ -43,7 +43,7 @@ def _status_of_followed(view: UnitView) -> UnitStatus:
     if (waits_for := _find_wait(view)) is not None:
         return _status(view, UnitPhase.WAITING, error=waits_for)
     if is_served:
-        return _status(view, UnitPhase.LIVE)
+        return _status(view, UnitPhase.LIVE, error=view.refused)
     is_built = any(generation.building for generation in view.followed)
     return _status(view, UnitPhase.BACKFILLING, "" if is_built else "its next generation is not created yet")
 

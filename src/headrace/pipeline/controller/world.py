@@ -122,6 +122,7 @@ class SinkSeen:
         faults: why a concrete index is not what is written any more, though one has its name.
         queryable: whether it can list its indexes; `indexes` says nothing otherwise.
         keys_lost: why documents that waited for the sink are not known any more; empty where they are.
+        refused: why a concrete index has not the settings that it should have; it is written all the same.
     """
 
     indexes: Mapping[str, Identity] = field(default_factory=_nothing)
@@ -131,6 +132,7 @@ class SinkSeen:
     faults: Mapping[str, str] = field(default_factory=_nothing)
     queryable: bool = True
     keys_lost: str = ""
+    refused: Mapping[str, HeadraceError] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True)

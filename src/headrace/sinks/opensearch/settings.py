@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -222,8 +223,15 @@ def required_settings(options: IndexOptions, *, backfilled: bool, other: bool) -
     }
 
 
-def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+def restore_settings(
+    client: Client,
+    wanted: Mapping[str, Mapping[str, str]],
+    alone: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> list[str]:
     """Restore `required_settings`, by index, where they were changed; returns what was changed, in words.
+
+    Args:
+        alone: called with each index that is changed; what it returns may suppress the refusal of one.
 
     Raises:
         HeadraceError: any refusal of the cluster.
@@ -235,9 +243,10 @@ def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) ->
             found, own = about["settings"], wanted.get(index, {})
             changed = {name: value for name, value in own.items() if found.get(f"index.{name}") != value}
             if changed:
-                client.call("PUT", path(index, "_settings"), {"index": changed})
                 before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in changed)
-                changes.append(f"{index}: {', '.join(before)}")
+                with alone(index):
+                    client.call("PUT", path(index, "_settings"), {"index": changed})
+                    changes.append(f"{index}: {', '.join(before)}")
     return changes
 
 
