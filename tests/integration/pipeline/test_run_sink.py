@@ -155,7 +155,7 @@ def take_up(ground: Ground, settings: Mapping[str, str]) -> None:
     config = ground.stock.config
     (config.parent / "settings.json").write_text(json.dumps(settings))
     config.write_text(config.read_text().replace(SETTINGS_FILE, "") + SETTINGS_FILE)
-    ground.definitions.adopt(open_project(config, {}), ())
+    ground.definitions.adopt(open_project(config, {}))
 
 
 def test_settings_that_the_cluster_refuses_are_the_fault_of_their_index(ground: Ground) -> None:

@@ -34,7 +34,7 @@ class Ground:
         snapshot = HeldSnapshot(60.0)
         self._held.callback(snapshot.close)
         endpoints = self._project.resolve()
-        definitions = Definitions(self._project, endpoints, lambda _: None)
+        definitions = Definitions(self._project, endpoints)
         board = StatusBoard(["stock"], reporter=SilentReporter())
         return RunSource(endpoints, definitions, board=board, snapshot=snapshot, stopping=Stopping())
 

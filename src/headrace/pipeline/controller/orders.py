@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
-from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, why_no_way_back
 from headrace.pipeline.controller.world import World
 from headrace.state import GenerationState, Order, PipelineState
@@ -67,6 +67,20 @@ def _why_impossible(order: Order, view: UnitView) -> str:
     return ""
 
 
+def _why_refused(definition: Definition, view: UnitView) -> str | None:
+    """Return why a unit is not as the files describe it; empty where it is so; None: that shows later."""
+    if definition.misfit:
+        return definition.misfit
+    if not view.is_right:
+        failed = view.world.failures.get(build_key(view.unit, definition.hash))
+        if failed is not None:
+            return failed.error.cause
+        # A sink that is away says nothing: the answer does not wait for it.
+        if view.sink is not None and not any(map(view.fits, view.generations)):
+            return None
+    return "" if view.refused is None else view.refused.cause
+
+
 def _answer_reload(order: Order, world: World, state: PipelineState, desired: Desired) -> Action | None:
     """Answer once each unit is as the files describe it, or is being built so, or has said why it is not.
 
@@ -80,18 +94,11 @@ def _answer_reload(order: Order, world: World, state: PipelineState, desired: De
         return ReadFiles("a reload was ordered", order)
     refused: list[str] = []
     for unit, definition in sorted(desired.units.items()):
-        view = UnitView.of(unit, world, state, desired)
-        if definition.misfit:
-            refused.append(f"{unit}: {definition.misfit}")
-        elif view.is_right:
-            continue
-        elif (failed := world.failures.get(build_key(unit, definition.hash))) is not None:
-            refused.append(f"{unit}: {failed.error.cause}")
-        # A sink that is away says nothing: the answer does not wait for it.
-        elif view.sink is not None and not any(map(view.fits, view.generations)):
+        why = _why_refused(definition, UnitView.of(unit, world, state, desired))
+        if why is None:
             return None
-        elif view.refused is not None:
-            refused.append(f"{unit}: {view.refused.cause}")
+        if why:
+            refused.append(f"{unit}: {why}")
     if refused:
         return AnswerOrder("; ".join(refused), order, done=False)
     return AnswerOrder(desired.reloaded[order.id], order, done=True)
