@@ -499,8 +499,9 @@ class Schedule:
         self._fit()
         self._tell("peace")
         self._settle()
-        self._settle()  # time goes by: what has failed before is over then
         self._check()
+        self._settle()  # time goes by: what has failed before is over then
+        self._check_failures()
 
     def _settle(self) -> None:
         for number in range(_MOST_ROUNDS):
@@ -539,12 +540,7 @@ class Schedule:
     def _check(self) -> None:
         state = self._alive().store.load()
         assert state is not None
-        failures = self._alive().controller.failures
-        self._must(not failures, f"failures outlive their causes: {failures}")
-        world, desired = self._alive().look(failures)
         for unit in self.setting.units():
-            phase = status_of(unit, world, state, desired).phase
-            self._must(phase is UnitPhase.LIVE, f"{unit} is {phase.value}")
             self._check_unit(
                 unit, [g for g in state.generations if (g.sink, g.index) == (unit.sink, unit.index)]
             )
@@ -560,6 +556,16 @@ class Schedule:
         self._must(not open_, f"the orders {open_} are not answered")
         for order, built in self.built_for.items():
             self._must(built == 1, f"{built} generations were built for the order {order}")
+
+    def _check_failures(self) -> None:
+        """No failure outlives its cause."""
+        failures, state = self._alive().controller.failures, self._alive().store.load()
+        self._must(not failures, f"failures outlive their causes: {failures}")
+        world, desired = self._alive().look(failures)
+        assert state is not None
+        for unit in self.setting.units():
+            phase = status_of(unit, world, state, desired).phase
+            self._must(phase is UnitPhase.LIVE, f"{unit} is {phase.value}")
 
     def _check_unit(self, unit: Unit, generations: Sequence[object]) -> None:
         cluster = self.setting.clusters[unit.sink]
