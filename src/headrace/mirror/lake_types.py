@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headrace.config.mirror import LakeType, OnValue
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.keys import whole
+from headrace.mirror.python_values import python_rows, shown_value
 from headrace.model.names import TableName
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_fitting
@@ -120,8 +121,13 @@ def _describe_unfit(
     unfit: np.typing.NDArray[np.int64],
 ) -> str:
     """Say which rows have values that do not fit their column's type, the first ones by their keys."""
-    keys = rows.select([*key]).take(pa.array(unfit[:_EXAMPLES])).to_pylist() if key else []
-    named = ", ".join(" ".join(f"{name} = {value}" for name, value in found.items()) for found in keys)
+    examples = rows.select([*key]).take(pa.array(unfit[:_EXAMPLES]))
+    keys = python_rows(examples) if key else []
+    kinds = {field.name: field.type for field in examples.schema}
+    named = ", ".join(
+        " ".join(f"{name} = {shown_value(value, kinds[name])}" for name, value in found.items())
+        for found in keys
+    )
     more = " …" if named and len(unfit) > len(keys) else ""
     places = f" ({named}{more})" if named else ""
     number = f"{len(unfit)} values" if len(unfit) > 1 else "a value"

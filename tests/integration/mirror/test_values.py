@@ -68,6 +68,17 @@ def test_values_that_do_not_fit_are_null_where_the_file_says_so_and_named_by_the
     assert mirror.wrong() == []
 
 
+def test_a_row_whose_key_is_no_moment_of_pythons_is_named_too(url: str, tmp_path: Path) -> None:
+    run(url, "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, d, at)")
+    part = MirroredTables.model_validate({"tables": ["public.t"], "on_value": {"n": "null"}})
+    mirror = mirror_of(url, tmp_path, part)
+    mirror.prepare()
+    run(url, "INSERT INTO t VALUES (2, 'NaN', NULL, 'infinity', 'infinity')")
+    [told] = [text for text in mirror.follow() if "did not fit" in text]
+    assert "a value of t.n (id = 2 d = " in told
+    assert mirror.wrong() == []
+
+
 def test_a_column_that_is_to_be_a_text_holds_every_value(url: str, tmp_path: Path) -> None:
     run(url, LOADED)
     part = MirroredTables.model_validate(
