@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headrace.catalog.fingerprint import Fingerprint
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
@@ -76,8 +76,9 @@ class LakeLoader:
     ) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
 
-        A table that is gone by now, or that has to wait, is left out: all wait where open transactions keep
-        the server from taking a snapshot, and one that is truncated or written anew while it is read.
+        A table that is gone by now, or that has to wait, is left out: all wait where open transactions or a
+        lack of slots keep the server from taking a snapshot, and one that is truncated or written anew while
+        it is read.
 
         Args:
             names: the tables.
@@ -93,12 +94,12 @@ class LakeLoader:
                 taken = positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS)
                 # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
                 start, snapshot = held.enter_context(taken)
-            except HeadraceError as error:
-                if error.kind is not Kind.SLOT_WAIT:
-                    raise
+            except HeadraceError:
                 with ReadSession(self.ends.url) as session:
-                    for table in self.ends.selection.read(session, names).values():
-                        self.waiting.add(error, table)
+                    tables = self.ends.selection.read(session, names)
+                for table in tables.values():
+                    with self.waiting.alone(table):
+                        raise
                 return
             with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 tables = self.ends.selection.read(session, names)

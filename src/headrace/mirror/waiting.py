@@ -31,6 +31,8 @@ _OF_A_TABLE = frozenset(
     }
 )
 """What is wrong with a table alone, where it is raised while that table is worked on."""
+_OF_A_SNAPSHOT = frozenset({Kind.NO_FREE_SLOT, Kind.SLOT_WAIT})
+"""Why the server takes no snapshot: that stops a table which is to be read, and none that is followed."""
 
 
 def concerns_table(error: HeadraceError) -> bool:
@@ -46,7 +48,7 @@ def failure_of(table: MirroredTable, error: Exception) -> HeadraceError:
     """Return one of `FAILURES` as the table's error; one that says something of others is raised."""
     if not isinstance(error, HeadraceError):
         return unexpected(f"the table {table.name} cannot be written", error)
-    if not concerns_table(error):
+    if not concerns_table(error) and error.kind not in _OF_A_SNAPSHOT:
         raise error
     return error
 

@@ -119,13 +119,7 @@ class LakeWriter:
     def _read_parts(self, action: ReadParts, table: MirroredTable, notes: Notes) -> bool:
         """Read parts of a table again; return False where it was altered again, and must be loaded."""
         self._report.info(f"reading a part of {table.name} again: {action.why}")
-        try:
-            ahead = self._parts.read(table, action.bounds)
-        except HeadraceError as error:
-            if error.kind is not Kind.SLOT_WAIT:
-                raise
-            self._waiting.add(error, table)
-            return True
+        ahead = self._parts.read(table, action.bounds)
         if ahead is None:
             return False
         notes[table.name] = replace(notes[table.name], ahead=(*notes[table.name].ahead, *ahead))

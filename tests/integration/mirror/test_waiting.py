@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror import verify, waiting
 from headrace.mirror.formats import open_lake
@@ -401,6 +402,22 @@ def test_a_lock_on_a_partition_keeps_no_table_that_is_loaded_from_being_written(
         assert not follower.is_altered()
         assert [text for text in mirror.follow() if "waits" in text] == []
     assert mirror.wrong() == []
+
+
+def test_a_new_table_for_whose_snapshot_no_slot_is_free_waits_alone(
+    make_server: Callable[..., EmbeddedPostgres], tmp_path: Path
+) -> None:
+    url = make_server(max_replication_slots="2").create_database("shop")
+    run(url, *SETUP)
+    mirror = FollowedMirror(url, config_of(tmp_path))
+    assert mirror.prepare()[1] == [A, B]
+    run(url, "CREATE TABLE staging (id int PRIMARY KEY)", "INSERT INTO a VALUES (2, 2)")
+    run(url, "SELECT pg_create_physical_replication_slot('other')")
+    [told] = [text for text in mirror.follow() if "the table staging waits" in text]
+    assert "max_replication_slots" in told
+    assert 2 in pl.read_delta(str(tmp_path / "public" / "a"))["id"]
+    run(url, "SELECT pg_drop_replication_slot('other')")
+    assert set(mirror.prepare()[1]) == {A, B, STAGING}
 
 
 @pytest.mark.long
