@@ -95,8 +95,8 @@ def main() -> None:
     rows = QUICK if given.quick else given.rows
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
-        table, start = dict(writer.loader.load([ORDERS], {}))[ORDERS]
-        known = {ORDERS: TablePosition(0, start, table.relation)}
+        table, loaded = dict(writer.loader.load([ORDERS], {}))[ORDERS]
+        known = {ORDERS: TablePosition(0, loaded.complete, table.relation)}
         dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS], {}))
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])

@@ -20,6 +20,7 @@ from headrace.mirror.net_changes import REMOVAL, Ending, Key, Position
 from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
+from headrace.model.table_pattern import format_table
 
 POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
@@ -166,7 +167,11 @@ def look(
     columns: Sequence[str],
     ending: Ending = REMOVAL,
 ) -> dict[Key, dict[str, Any]]:
-    """Return the values of `columns` in a table's rows with these keys that have not ended, by key."""
+    """Return the values of `columns` in a table's rows with these keys that have not ended, by key.
+
+    Raises:
+        HeadraceError: CONTINUITY: one of them is not there.
+    """
     kinds = [table.schema.field(name).type for name in key]
     values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
     index = KeyIndex(pa.table(values, names=[*key]), key)
@@ -178,6 +183,13 @@ def look(
         rows = rows.filter(ending.is_live(rows))
         for row in python_rows(rows.select(wanted)):
             found[tuple(row[name] for name in key)] = row
+    if len(found) < len(keys):
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the lake's table {table.name} lacks a row that was updated: another program may remove rows",
+            "Unless the mirror reads the table anew by itself, stop it and run "
+            f"`headrace mirror verify {format_table(table.name)} --repair`.",
+        )
     return found
 
 

@@ -15,12 +15,8 @@ from headrace.mirror.alterations import Alteration, altered_rows, plan_alteratio
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile
-from headrace.mirror.load_units import (
-    LoadUnit,
-    UnitLoader,
-    read_rows,
-    reading_rows,
-)
+from headrace.mirror.lake import opened
+from headrace.mirror.load_units import LoadUnit, UnitLoader, read_rows, reading_rows
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import find_problem
@@ -28,7 +24,6 @@ from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.mirror.units import find_named_otherwise
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
-from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
@@ -38,6 +33,9 @@ from headrace.snapshot.planning import PlannedPart, plan_tables
 
 _BYTES_OF_TABLE_PER_FILE = 2
 """Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
+
+LoadedTable = tuple[MirroredTable, TablePosition]
+"""A table that was read anew, and its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ class LakeLoader:
 
     def load(
         self, names: Iterable[TableName], known: Mapping[TableName, TablePosition]
-    ) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
-        """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
+    ) -> Iterator[tuple[TableName, LoadedTable]]:
+        """Read all rows of tables anew, in one snapshot; yield each with its position when done.
 
         A table that is gone by now, or that has to wait, is left out: all wait where open transactions or a
         lack of slots keep the server from taking a snapshot, and one that is truncated or written anew while
@@ -107,14 +105,13 @@ class LakeLoader:
             for name, table in sorted(tables.items()):
                 self._check_stopping()
                 self.report.info(f"loading {name}")
-                is_loaded = False
+                version = None
                 with self.waiting.alone(table):
                     # It may have been altered since it was decided to load it.
                     _check_names(table, known.get(name))
-                    self._load(table, self._plan(table, source), source)
-                    is_loaded = True
-                if is_loaded:
-                    yield name, (table, start)
+                    version = self._load(table, self._plan(table, source), source)
+                if version is not None:
+                    yield name, (table, TablePosition(version, start, table.relation, table.part.where))
 
     def _check_stopping(self) -> None:
         if self.stopping.is_set():
@@ -127,8 +124,8 @@ class LakeLoader:
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
             return planned[table.name]
 
-    def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
-        """Replace the lake's table, but for what its mode keeps of the rows that it has."""
+    def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> int:
+        """Replace the lake's table, but for what its mode keeps of its rows; return its new version."""
         name, mode, lake = table.name, table.rules, self.ends.lake
         schema = table.lake_schema
         existing = lake.open(name)
@@ -144,6 +141,7 @@ class LakeLoader:
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
         lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
+        return opened(lake, name).version
 
     def _read_keys(
         self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source

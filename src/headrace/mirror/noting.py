@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import flush
 from headrace.mirror.lake import LakeTable, known_position
+from headrace.mirror.loading import LoadedTable
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.source_log import RELOAD
 from headrace.mirror.tables import MirroredTable
@@ -51,7 +52,7 @@ class LakeNotes:
         self,
         stream: Mapping[str, Any],
         followed: Mapping[TableName, MirroredTable],
-        loaded: Mapping[TableName, tuple[MirroredTable, Lsn]],
+        loaded: Mapping[TableName, LoadedTable],
         only: Collection[TableName] | None = None,
         read_from: Lsn | None = None,
     ) -> None:
@@ -60,7 +61,7 @@ class LakeNotes:
         Args:
             stream: the offset.
             followed: the tables as the database had them when their changes were written.
-            loaded: those that were read anew, and up to where (bytes).
+            loaded: those that were read anew.
             only: the tables that may have new versions; None: all.
             read_from: from where (bytes) the log will be read again; None: it goes on behind the offset.
         """
@@ -68,8 +69,7 @@ class LakeNotes:
         # A table that has waited lacks what lies behind its own position, also where the others have it.
         reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
         tables: dict[TableName, TablePosition] = dict(self.positions.tables)
-        for name, (table, start) in loaded.items():
-            tables[name] = TablePosition(0, start, table.relation, table.part.where)
+        tables |= {name: position for name, (_, position) in loaded.items()}
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
@@ -110,8 +110,9 @@ class LakeNotes:
         is_whole = offset.transaction is None or position.complete >= offset.order[0]
         if lake is None:
             return replace(position, complete=complete, is_whole=is_whole)
-        if known_position(lake)[0] >= complete:
-            # A killed mirror wrote it, and not the others: readers have the version before.
+        # A killed mirror wrote it, and not the others: readers have the version before. So they have where
+        # another program wrote it, whose commit the next look is to find behind that version.
+        if known_position(lake)[0] >= complete or lake.find_other_commit(position.version) is not None:
             self._ahead.add(lake.name)
             return replace(position, is_whole=is_whole)
         self._ahead.discard(lake.name)

@@ -15,7 +15,7 @@ from headrace.mirror.alterations import Alteration, altered_rows
 from headrace.mirror.drift import TableDrift
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import known_position, opened
-from headrace.mirror.loading import LakeLoader
+from headrace.mirror.loading import LakeLoader, LoadedTable
 from headrace.mirror.log_gaps import (
     Changes,
     changes_after,
@@ -135,7 +135,7 @@ class LakeWriter:
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], notes: Notes
-    ) -> dict[TableName, tuple[MirroredTable, Lsn]]:
+    ) -> dict[TableName, LoadedTable]:
         """Apply a batch of `envelope=changes`; return the tables that were loaded anew, and their positions.
 
         One that has to wait, now or already, is left as it is.

@@ -28,7 +28,7 @@ from headrace.snapshot.planning import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
 from support.followed_mirror import FollowedMirror, Told, run, run_mirror
-from support.lake import MAIN_FORMAT
+from support.lake import FORMATS, MAIN_FORMAT
 
 SLOT = "mirror_waiting"
 A, B, STAGING = (TableName("public", name) for name in ("a", "b", "staging"))
@@ -567,6 +567,73 @@ def test_a_table_that_cannot_go_on_is_not_followed_when_its_pause_ends_before_th
     assert "another program has written the lake's table b" in str(mirror.waiting.error())
     assert positions_of(config)[B].waits_for is not None
     assert mirror.prepare() == [A]
+
+
+def do_at_first_commit(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
+    """Do something as soon as the first table of a batch is written: the others are looked at by then."""
+    reached: list[str] = []
+
+    def reach(name: str) -> None:
+        if name == "mirror_committed" and not reached:
+            reached.append(name)
+            then()
+
+    monkeypatch.setattr("headrace.mirror.lake.reach", reach)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_another_program_writes_while_a_batch_is_written_is_found_by_the_next_look(
+    kind: Format, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(url, "INSERT INTO a VALUES (8, 8)", "INSERT INTO b VALUES (8, 8)")
+    config = config_of(tmp_path, kind=kind)
+    mirror = FollowedMirror(url, config)
+    mirror.prepare()
+    before = positions_of(config)
+
+    def delete() -> None:
+        for name in (A, B):
+            lake = open_lake(config).open(name)
+            assert lake is not None
+            stranger.delete(lake, "id = 8")
+
+    run(url, "INSERT INTO a VALUES (2, 2)", "INSERT INTO b VALUES (2, 2)")
+    do_at_first_commit(monkeypatch, delete)
+    mirror.follow()
+    assert {name: noted.version for name, noted in positions_of(config).items()} == {
+        name: noted.version for name, noted in before.items()
+    }
+    told = mirror.prepare()[2].texts
+    for name in ("a", "b"):
+        assert [text for text in told if f"another program has written the lake's table {name} (" in text]
+    assert mirror.wrong() == []
+
+
+def test_a_row_that_went_while_its_large_value_stays_is_no_row_without_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(
+        url,
+        "CREATE TABLE docs (id int PRIMARY KEY, body text, status text)",
+        "ALTER TABLE docs ALTER body SET STORAGE EXTERNAL",
+        "INSERT INTO docs VALUES (1, repeat('x', 5000)), (2, repeat('y', 5000))",
+    )
+    config = config_of(tmp_path)
+    mirror = FollowedMirror(url, config)
+    mirror.prepare()
+
+    def delete() -> None:
+        lake = open_lake(config).open(TableName("public", "docs"))
+        assert lake is not None
+        stranger.delete(lake, "id = 1")
+
+    run(url, "INSERT INTO a VALUES (2, 2)", "UPDATE docs SET status = 'new'")
+    do_at_first_commit(monkeypatch, delete)
+    [told] = [text for text in mirror.follow() if "the table docs waits" in text]
+    assert "lacks a row that was updated" in told
+    mirror.prepare()
+    mirror.follow()
+    assert mirror.wrong() == []
 
 
 def test_tables_that_differ_in_case_alone_do_not_overwrite_each_other(url: str, tmp_path: Path) -> None:
