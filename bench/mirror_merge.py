@@ -101,7 +101,7 @@ def main() -> None:
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])
-        ready = net_changes(in_order(typed), table.key, lambda _keys, _names: {}).rows
+        ready = net_changes(in_order(typed), table.key).rows
         work = Work(orders, batch, known, ready)
         held = compare(work, "mirror_merge", None, merged)
         held &= measure_iceberg(work)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.keys import equal_keys
-from headrace.mirror.net_changes import DELETED, Ending, Lookup, Reduced, newest_of_keys
+from headrace.mirror.net_changes import DELETED, Ending, Reduced, newest_of_keys
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
@@ -20,19 +20,18 @@ ENDING = Ending((IS_DELETED, DELETED_AT), live=(IS_DELETED, False))
 """What becomes of a row that is deleted."""
 
 
-def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+def row_deletions(rows: pa.Table, key: Sequence[str]) -> Reduced:
     """Reduce `rows`, at least one, to the last state of each key that a commit showed.
 
     A row that was inserted and deleted between two batches stays like any other, but one that no commit
     showed does not.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position, and complete.
         key: the key's columns.
-        look: finds values that the log left out because they did not change.
     """
     # The versions of `history` say all that is needed: a row's last one, and what ended without another.
-    found = row_versions(rows, key, look)
+    found = row_versions(rows, key)
     newest = found.rows.take(newest_of_keys(found.rows, key))
     own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]
     shown = _marked(

@@ -34,6 +34,9 @@ from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived
 from headrace.model.names import TableName
 
+_READING = {"batch_size": 1 << 12, "batch_readahead": 1}
+"""The library's own numbers are for narrow rows: large values of millions of rows would be read ahead."""
+
 
 class DeltaLake:
     """Delta tables in a folder or an object store: each in SCHEMA/TABLE.
@@ -245,7 +248,7 @@ class DeltaLakeTable:
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
         names = self.schema.names
-        for batch in self.delta.to_pyarrow_dataset().to_batches():
+        for batch in self.delta.to_pyarrow_dataset().to_batches(fragment_readahead=1, **_READING):
             yield batch.select(names)
 
     def rows_near(self, index: KeyIndex, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -255,7 +258,7 @@ class DeltaLakeTable:
             # PyArrow cannot compare texts with the statistics of files that a merge wrote, so keys are read.
             keys = file.to_batches(schema=dataset.schema, columns=[*index.key])
             if any((index.find(batch) >= 0).any() for batch in keys):
-                yield from file.to_batches(schema=dataset.schema, columns=columns)
+                yield from file.to_batches(schema=dataset.schema, columns=columns, **_READING)
 
 
 def _has_local_times(columns: Iterable[pa.Field]) -> bool:

@@ -186,7 +186,7 @@ def look(
     if len(found) < len(keys):
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"the lake's table {table.name} lacks a row that was updated: another program may remove rows",
+            f"the lake's table {table.name} lacks an updated row: another program may have removed it",
             "Unless the mirror reads the table anew by itself, stop it and run "
             f"`headrace mirror verify {format_table(table.name)} --repair`.",
         )

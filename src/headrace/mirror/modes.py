@@ -18,7 +18,7 @@ from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable, look
-from headrace.mirror.net_changes import REMOVAL, Ending, Lookup, Position, Reduced, net_changes
+from headrace.mirror.net_changes import REMOVAL, Ending, Position, Reduced, completed, net_changes
 from headrace.model.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -91,8 +91,10 @@ class Mode(ABC):
     @abstractmethod
     def apply(
         self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
-        """Bring changes into the lake, in one commit.
+    ) -> int:
+        """Bring changes into the lake, in one commit; return the size (bytes) of what was read for them.
+
+        That is what an update left out because it did not change, and the lake's row has.
 
         Args:
             lake: the lake.
@@ -117,21 +119,21 @@ class KeyedMode(Mode):
         return self.ending.is_live(batch)
 
     @abstractmethod
-    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+    def reduced(self, rows: pa.Table, key: Sequence[str]) -> Reduced:
         """Reduce changes to what they leave.
 
         Args:
-            rows: the changes, at least one.
+            rows: the changes, at least one, and complete.
             key: the key's columns.
-            look: finds values that the log left out because they did not change.
         """
 
     def apply(
         self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
+    ) -> int:
         """Merge what the changes leave; where the table was emptied, write it anew."""
         # What an update left out is in the lake's row, or in an earlier change of this batch.
-        found = self.reduced(rows, key, lambda keys, columns: look(table, key, keys, columns, self.ending))
+        whole = completed(rows, key, lambda keys, columns: look(table, key, keys, columns, self.ending))
+        found = self.reduced(whole, key)
         if found.emptied is None:
             # In one merge: what ends and what begins must not be seen one without the other.
             table.merge(found.rows, key, position, self.ending)
@@ -139,6 +141,7 @@ class KeyedMode(Mode):
             # A TRUNCATE ends every row, so that each file is written again anyway.
             old = found.remaining(table.rows(), key, self.ending)
             replace_rows(lake, table, found.written.to_batches(), position, old)
+        return int(whole.nbytes - rows.nbytes)
 
 
 class CurrentMode(KeyedMode):
@@ -152,9 +155,9 @@ class CurrentMode(KeyedMode):
         """Return the rows."""
         return batch
 
-    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+    def reduced(self, rows: pa.Table, key: Sequence[str]) -> Reduced:
         """Reduce the changes to the newest of each key."""
-        return net_changes(rows, key, look)
+        return net_changes(rows, key)
 
 
 class ContentMode(CurrentMode):
@@ -162,7 +165,7 @@ class ContentMode(CurrentMode):
 
     def apply(
         self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
+    ) -> int:
         """Append what came; where rows went, write the table without them."""
         found = content_changes(rows)
         added = found.added.to_batches()
@@ -170,8 +173,7 @@ class ContentMode(CurrentMode):
             replace_rows(lake, table, added, position)
         # Nothing went: the files that are there stay as they are.
         elif not len(found.removed):
-            files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
-            lake.commit(table.name, table.schema, files, position, table, adds=True)
+            add_rows(lake, table, added, position)
         else:
             try:
                 replace_rows(lake, table, added, position, without(table.rows(), found.removed))
@@ -181,6 +183,7 @@ class ContentMode(CurrentMode):
                     f"the lake's table {table.name} lacks a row that was deleted: {error}",
                     "Run `headrace mirror --reload`: it reads all tables anew.",
                 ) from error
+        return 0
 
 
 class SoftDeleteMode(CurrentMode):
@@ -210,9 +213,9 @@ class SoftDeleteMode(CurrentMode):
             is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
             yield deletions.ENDING.ended(batch.filter(pa.array(~is_live)), deletions.end_at(time))
 
-    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+    def reduced(self, rows: pa.Table, key: Sequence[str]) -> Reduced:
         """Reduce the changes to the last state of each key that a commit showed."""
-        return deletions.row_deletions(rows, key, look)
+        return deletions.row_deletions(rows, key)
 
 
 class HistoryMode(KeyedMode):
@@ -233,9 +236,9 @@ class HistoryMode(KeyedMode):
         end = versions.end_of(pa.scalar(moment.time, versions.FIELDS[0].type), moment.start - 1)
         return (self.ending.ended(batch, end) for batch in old)
 
-    def reduced(self, rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+    def reduced(self, rows: pa.Table, key: Sequence[str]) -> Reduced:
         """End the versions that were current, and begin new ones."""
-        return versions.row_versions(rows, key, look).reduced
+        return versions.row_versions(rows, key).reduced
 
 
 class ChangesMode(Mode):
@@ -280,12 +283,11 @@ class ChangesMode(Mode):
 
     def apply(
         self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table, position: Position
-    ) -> None:
+    ) -> int:
         """Append the changes."""
         renamed = rows.rename_columns([_public(name) for name in rows.column_names])
-        batches = all_fitted(renamed.to_batches(), table.schema)
-        files = lake.write(table.name, table.schema, batches)
-        lake.commit(table.name, table.schema, files, position, table, adds=True)
+        add_rows(lake, table, renamed.to_batches(), position)
+        return 0
 
     def _read(self, batch: _Batch, moment: LoadMoment, kind: str, sequence: int) -> _Batch:
         values = {
@@ -320,6 +322,13 @@ def with_fields(rows: _Batch, fields: Sequence[pa.Field], values: Mapping[str, A
         value = pa.scalar(values.get(field.name), field.type)
         rows = rows.append_column(field, pa.repeat(value, len(rows)))
     return rows
+
+
+def add_rows(lake: Lake, table: LakeTable, new: Iterable[pa.RecordBatch], position: Position) -> None:
+    """Add rows to those of a table, in one commit."""
+    name, schema = table.name, table.schema
+    files = lake.write(name, schema, all_fitted(new, schema))
+    lake.commit(name, schema, files, position, table, adds=True)
 
 
 def replace_rows(

@@ -110,17 +110,15 @@ class Reduced:
             yield ending.ended(batch.filter(stays), values)
 
 
-def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> Reduced:
+def net_changes(rows: pa.Table, key: Sequence[str]) -> Reduced:
     """Reduce `rows`, at least one, to the newest of each key.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position, and complete.
         key: the key's columns.
-        look: finds values that the log left out because they did not change.
     """
     rows, emptied = behind_truncate(rows)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
-    rows = completed(rows, key, own, look)
     newest = newest_of_keys(rows, key)
     if len(newest) < len(rows):
         rows = rows.take(newest)
@@ -139,6 +137,22 @@ def last_position(rows: pa.Table) -> Position:
     return rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py()
 
 
+def count_lacking(rows: pa.Table) -> int:
+    """Return how many changes lack values that the log left out because they did not change."""
+    return len(rows) - int(rows.column(_UNCHANGED).null_count)
+
+
+def first_changes(rows: pa.Table, lacking: int) -> pa.Table:
+    """Return the first changes, of which so many, about, lack values; those at one position stay together."""
+    counted = np.cumsum(rows.column(_UNCHANGED).is_valid().to_numpy())
+    if counted[-1] <= lacking:
+        return rows
+    places = np.stack([rows.column(name).to_numpy() for name in (_LSN, _SEQUENCE)])
+    ends = np.flatnonzero((places[:, 1:] != places[:, :-1]).any(0)) + 1
+    last = int(np.searchsorted(counted[ends - 1], lacking, "right")) - 1
+    return rows.slice(0, int(ends[max(0, last)]))
+
+
 def behind_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
     """Return the changes behind the last TRUNCATE, and whether there is one: it leaves no other row."""
     truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
@@ -153,7 +167,7 @@ def newest_of_keys(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     return pa.array(np.sort(last.column(PREFIX + "row_max").to_numpy()))
 
 
-def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Lookup) -> pa.Table:
+def completed(rows: pa.Table, key: Sequence[str], look: Lookup) -> pa.Table:
     """Fill the values that the log left out: from the row's earlier changes here, else from the lake.
 
     A row that moved to another key has them from the row with the key that it had before, whose `delete`
@@ -162,7 +176,6 @@ def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Look
     Args:
         rows: by ascending position.
         key: the key's columns.
-        own: the table's columns, in the order of those of `rows`.
         look: finds what the lake has.
     """
     if rows.column(_UNCHANGED).null_count == len(rows):
@@ -176,10 +189,10 @@ def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Look
     # Rows come in order, so that a source row is complete before it is used.
     for row, name, origin in sources:
         known = values[name]
-        known[row] = known[origin] if isinstance(origin, int) else found.get(origin, {}).get(name)
+        known[row] = known[origin] if isinstance(origin, int) else found[origin][name]
     for name, column in values.items():
         field = rows.schema.field(name)
-        rows = rows.set_column(own.index(name), field, arrow_values(column, field.type))
+        rows = rows.set_column(rows.schema.get_field_index(name), field, arrow_values(column, field.type))
     return rows
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.keys import equal_keys, row_codes
-from headrace.mirror.net_changes import DELETED, Ending, Lookup, Reduced, completed
+from headrace.mirror.net_changes import DELETED, Ending, Reduced
 
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
     "_valid_from",
@@ -60,18 +60,16 @@ class RowVersions:
         return Reduced(rows, None if self.emptied is None else end_of(*self.emptied))
 
 
-def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersions:
+def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
     """Make versions of `rows`, at least one.
 
     A version that its own transaction ended was in no commit, and is left out.
 
     Args:
-        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position.
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position, and complete.
         key: the key's columns.
-        look: finds values that the log left out because they did not change.
     """
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
-    rows = completed(rows, key, own, look)
     kinds = rows.column(_TYPE)
     truncations = np.flatnonzero(pc.equal(kinds, "truncate").to_numpy())
     events = np.flatnonzero(pc.not_equal(kinds, "truncate").to_numpy())

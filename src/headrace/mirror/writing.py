@@ -24,7 +24,7 @@ from headrace.mirror.log_gaps import (
     former_names,
     truncated_partitions,
 )
-from headrace.mirror.net_changes import in_order, last_position
+from headrace.mirror.net_changes import count_lacking, first_changes, in_order, last_position
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
@@ -39,6 +39,10 @@ from headrace.reporter import Reporter
 
 _VISIBLE_WITHIN = 60.0
 _TRIES = 5
+_READ_BYTES = 128 << 20
+"""So much, about, of what the log left out is read from the lake for one commit."""
+_FIRST_LACKING = 256
+"""Changes without a large value that are in the first commit, which shows how large these are."""
 
 Notes = dict[TableName, TablePosition]
 """What is noted of each table. Whoever changes a table changes it; it is written with the next positions."""
@@ -75,6 +79,8 @@ class LakeWriter:
         self.observer = TableObserver(ends, waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
+        # Of how many changes the large values are read at once.
+        self._at_once: dict[TableName, int] = {}
 
     def bring_up(
         self,
@@ -218,13 +224,22 @@ class LakeWriter:
     # Files may be joined by another program meanwhile.
     @retry(retry=retry_if_exception(_is_busy), stop=stop_after_attempt(_TRIES), reraise=True)
     def _apply(self, table: MirroredTable, changes: Changes, noted: TablePosition) -> None:
-        lake = opened(self._ends.lake, table.name)
+        ends = self._ends.lake
+        lake = opened(ends, table.name)
         # The position stands in the same commit as the rows: whatever is repeated is left out here.
         new = changes_after(changes, known_position(lake))
+        if not new:
+            return
         former = former_names(table, noted)
         typed = [typed_rows(table, part, former, self._report.warning) for part in new]
-        rows = without_ahead(pa.concat_tables(typed), table, noted.ahead) if typed else ()
-        if len(rows):
-            # Partitions of a batch come in any order; positions alone say what came last.
-            rows = in_order(rows)
-            table.rules.apply(self._ends.lake, lake, table.key, rows, last_position(rows))
+        # Partitions of a batch come in any order; positions alone say what came last.
+        rows = in_order(without_ahead(pa.concat_tables(typed), table, noted.ahead))
+        while len(rows):
+            part = first_changes(rows, self._at_once.get(table.name, _FIRST_LACKING))
+            read = table.rules.apply(ends, lake, table.key, part, last_position(part))
+            lacking = count_lacking(part)
+            if lacking:
+                self._at_once[table.name] = max(1, _READ_BYTES * lacking // max(1, read))
+            rows = rows.slice(len(part))
+            if len(rows):
+                lake = opened(ends, table.name)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from headrace.config.mirror import Format
+from headrace.mirror import writing
 from headrace.model.names import TableName
 from support.followed_mirror import prepared_database
-from support.lake import FORMATS, Mirrored, read_table
+from support.lake import FORMATS, Mirrored, count_merges, read_table
 
 ROOT = Path(__file__).parents[3]
 SLOT = "mirror_batches"
@@ -55,6 +56,26 @@ def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mi
     )
     mirror.follow()
     assert mirror.actual(ITEMS) == mirror.expected(ITEMS)
+
+
+def test_large_values_that_the_log_leaves_out_are_read_for_some_rows_at_once(
+    mirror: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of 64 MiB leaves out those of some 300,000 rows, which no memory may hold."""
+    monkeypatch.setattr(writing, "_FIRST_LACKING", 10)
+    monkeypatch.setattr(writing, "_READ_BYTES", 50 * 2240)
+    mirror.run(
+        "UPDATE items SET name = 'all'",
+        "UPDATE items SET id = id + 1000 WHERE id > 250",  # no part may end between the two halves of one
+        "UPDATE items SET name = 'again' WHERE id > 1000",
+        "DELETE FROM items WHERE id < 10",
+        "INSERT INTO items (id, name) VALUES (5, 'new')",
+    )
+    before = count_merges(mirror.path(ITEMS), mirror.kind)
+    mirror.follow()
+    assert mirror.actual(ITEMS) == mirror.expected(ITEMS)
+    # 400 changes: 10, then 50 each.
+    assert count_merges(mirror.path(ITEMS), mirror.kind) - before == 9
 
 
 @pytest.mark.long

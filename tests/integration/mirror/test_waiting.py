@@ -630,7 +630,7 @@ def test_a_row_that_went_while_its_large_value_stays_is_no_row_without_it(
     run(url, "INSERT INTO a VALUES (2, 2)", "UPDATE docs SET status = 'new'")
     do_at_first_commit(monkeypatch, delete)
     [told] = [text for text in mirror.follow() if "the table docs waits" in text]
-    assert "lacks a row that was updated" in told
+    assert "lacks an updated row" in told
     mirror.prepare()
     mirror.follow()
     assert mirror.wrong() == []

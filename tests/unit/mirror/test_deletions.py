@@ -110,7 +110,7 @@ def merged(lake: State, changes: list[dict[str, Any]]) -> State:
     """What a lake's table is behind a batch of changes, in any order."""
     given = pa.Table.from_pylist(changes, _SCHEMA)
     given = given.take(pa.array(np.random.default_rng(1).permutation(len(given))))
-    found = row_deletions(in_order(given), ["id"], lambda *_: {})
+    found = row_deletions(in_order(given), ["id"])
     schema = pa.schema([*_SCHEMA][:2] + list(FIELDS))
     old = [
         {"id": key, "v": value, IS_DELETED: end is not None, DELETED_AT: end}
