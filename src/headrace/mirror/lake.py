@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from headrace.model.table_pattern import format_table
 
 POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
+_T = TypeVar("_T")
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -255,13 +256,50 @@ def reaching(lake: Lake) -> Iterator[None]:
     try:
         yield
     except lake.errors as error:
-        if _is_full(error):
-            raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
+        _check_room(lake, error)
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,
-            f"the lake at {lake.location} cannot be read or written: {str(error).splitlines()[0]}",
+            f"the lake at {lake.location} cannot be read or written: {first_line(error)}",
             "Credentials of an object store stand in the environment: see docs/guides/mirror.md.",
         ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says in its first line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def check_answers(lake: Lake, error: Exception) -> None:
+    """Make sure that one of a lake's errors, met at one table, is no error of the lake as a whole.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; DISK, where a folder's disk is full.
+    """
+    _check_room(lake, error)
+    with reaching(lake):
+        positions = lake.open(POSITIONS)
+        for _ in () if positions is None else positions.rows():
+            pass
+
+
+def trying_again(lake: Lake, work: Callable[[], _T]) -> _T:
+    """Do some work at one table; once more where it fails and the lake as a whole answers.
+
+    It may answer again since then: only what fails twice is the table's.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; DISK, where a folder's disk is full.
+    """
+    try:
+        return work()
+    except lake.errors as error:
+        check_answers(lake, error)
+        return work()
+
+
+def _check_room(lake: Lake, error: Exception) -> None:
+    if _is_full(error):
+        raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
 
 
 def _is_full(error: Exception) -> bool:

@@ -96,7 +96,7 @@ class MirroredLake:
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
         config = self.config
-        self.lake = lake
+        self.lake = self.waiting.lake = lake
         self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
         self._chooser = TableChooser(self._ends, self.waiting, self._report)
         self.notes = LakeNotes(self._ends, self.waiting, self._budget)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.mirror.drift import find_drift
 from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.lake import trying_again
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Action, ObservedTable, Wait, decide
-from headrace.mirror.waiting import FAILURES, WaitingTables, failure_of
+from headrace.mirror.waiting import WaitingTables
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -54,13 +56,14 @@ class TableObserver:
             [(now,)] = session.query(_POSITION)
             for name, table in tables.items():
                 try:
-                    observed = self._observe(session, table, known.get(name))
+                    observe = functools.partial(self._observe, session, table, known.get(name))
+                    observed = trying_again(self.ends.lake, observe)
                     is_kept = self._is_kept(known.get(name), confirmed, name)
                     actions[name] = decide(
                         table, replace(observed, is_sent=name not in unsent, is_kept=is_kept)
                     )
-                except FAILURES as error:
-                    actions[name] = Wait(failure_of(table, error))
+                except self.waiting.failures as error:
+                    actions[name] = Wait(self.waiting.failure_of(table, error))
         return actions, int(now)
 
     def _is_kept(self, noted: TablePosition | None, confirmed: Lsn | None, name: TableName) -> bool:

@@ -11,6 +11,7 @@ from headrace.capture.continuity import LogPositions, check_continuity, read_pos
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.lake import check_answers
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -108,8 +109,12 @@ class SourceLog:
     def _read_reached(self, name: TableName, position: TablePosition) -> Lsn:
         """Return up to where (bytes) a table has the log."""
         # A killed batch may have written it alone, and a promoted standby may lack just what that batch had.
-        lake = self.ends.lake.open(name)
-        written = None if lake is None else lake.position
+        try:
+            lake = self.ends.lake.open(name)
+            written = None if lake is None else lake.position
+        except self.ends.lake.errors as error:
+            check_answers(self.ends.lake, error)
+            written = None  # it waits, and is read again
         return position.complete if written is None else max(position.complete, written[0] + 1)
 
 

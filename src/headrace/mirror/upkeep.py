@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake, LakeTable
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable, check_answers, first_line
 from headrace.model.names import TableName
 from headrace.reporter import Reporter
 
@@ -41,6 +41,9 @@ class LakeUpkeep:
                 if error.kind not in {Kind.CONTINUITY, Kind.SINK_BUSY}:
                     raise
                 self._report.warning(f"the files of {name} stay as they are: {error.cause}")
+            except self._lake.errors as error:
+                check_answers(self._lake, error)
+                self._report.warning(f"the files of {name} stay as they are: {first_line(error)}")
         # Every batch writes it anew, so that its old files are the most.
         positions = self._lake.open(POSITIONS)
         if positions is not None:

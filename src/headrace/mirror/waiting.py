@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind, unexpected
+from headrace.mirror.lake import Lake, check_answers, first_line
 from headrace.mirror.table_checks import find_problem
 from headrace.mirror.tables import MirroredTable
 from headrace.model.names import TableName
@@ -40,17 +41,20 @@ def concerns_table(error: HeadraceError) -> bool:
     return error.kind in _OF_A_TABLE or isinstance(error, LockedError)
 
 
-FAILURES = (HeadraceError, TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException)
+_FAILURES = (HeadraceError, TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException)
 """What may be a table's own failure; what a library does not expect of a value or a type is, too."""
 
 
-def failure_of(table: MirroredTable, error: Exception) -> HeadraceError:
-    """Return one of `FAILURES` as the table's error; one that says something of others is raised."""
-    if not isinstance(error, HeadraceError):
-        return unexpected(f"the table {table.name} cannot be written", error)
-    if not concerns_table(error) and error.kind not in _OF_A_SNAPSHOT:
-        raise error
-    return error
+def _damaged(table: MirroredTable, path: str, error: Exception) -> HeadraceError:
+    """Return the error of a table of the lake that cannot be read or written, where others can."""
+    remedy = f"The mirror reads it anew where it can. Else repair it, or remove {path}: it is loaded then"
+    if table.keeps_past:
+        remedy = f"Repair it, or put it back from a copy; if {path} is removed, its past is lost"
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"the lake's table {table.name} cannot be read or written, and others can: {first_line(error)}",
+        f"{remedy}.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,14 @@ class WaitingTables:
         report: is told who begins to wait, and who goes on.
 
     Attributes:
+        lake: what holds them; None: its errors are raised.
         tables: each of them, by name.
         tries_again: whether somebody tries those again that wait; a mirror that runs once ends instead.
     """
 
     def __init__(self, report: Reporter) -> None:
         self._report = report
+        self.lake: Lake | None = None
         self.tables: dict[TableName, WaitingTable] = {}
         self.tries_again = True
 
@@ -154,8 +160,24 @@ class WaitingTables:
         """Let a table wait for what fails within, where that says nothing of others."""
         try:
             yield
-        except FAILURES as error:
-            self.add(failure_of(table, error), table)
+        except self.failures as error:
+            self.add(self.failure_of(table, error), table)
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What may be a table's own failure."""
+        return _FAILURES if self.lake is None else (*_FAILURES, *self.lake.errors)
+
+    def failure_of(self, table: MirroredTable, error: Exception) -> HeadraceError:
+        """Return one of `failures` as the table's error; one that says something of others is raised."""
+        if self.lake is not None and isinstance(error, self.lake.errors):
+            check_answers(self.lake, error)
+            return _damaged(table, self.lake.path(table.name), error)
+        if not isinstance(error, HeadraceError):
+            return unexpected(f"the table {table.name} cannot be written", error)
+        if not concerns_table(error) and error.kind not in _OF_A_SNAPSHOT:
+            raise error
+        return error
 
     def error(self) -> HeadraceError | None:
         """Return what says why tables wait; None: none does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, altered_rows
 from headrace.mirror.drift import TableDrift
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.lake import known_position, opened
+from headrace.mirror.lake import known_position, opened, trying_again
 from headrace.mirror.loading import LakeLoader, LoadedTable
 from headrace.mirror.log_gaps import (
     Changes,
@@ -170,7 +171,8 @@ class LakeWriter:
         # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):
             with self._waiting.alone(table):
-                self._apply(table, changes.get(table.name, ()), notes[table.name])
+                new = changes.get(table.name, ())
+                trying_again(self._ends.lake, partial(self._apply, table, new, notes[table.name]))
         return loaded
 
     def _able(

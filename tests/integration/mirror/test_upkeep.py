@@ -107,6 +107,16 @@ def test_what_another_program_did_to_a_table_keeps_no_other_from_being_tended(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_that_has_lost_files_keeps_no_other_from_being_tended(kind: Format, tmp_path: Path) -> None:
+    lake, told = lake_at(tmp_path, kind), Told()
+    for number in range(SMALL_FILES):
+        append(lake, number)
+    data_files(tmp_path)[0].unlink()
+    LakeUpkeep(lake, config(tmp_path, retention="1h"), told).tend([TABLE])
+    assert [text for text in told.texts if text.startswith("the files of t stay as they are: ")]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_tables_of_a_schema_that_is_called_like_the_positions_stay(kind: Format, tmp_path: Path) -> None:
     lake = lake_at(tmp_path, kind)
     name = POSITIONS.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +30,7 @@ from headrace.snapshot.planning import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
 from support.followed_mirror import FollowedMirror, Told, run, run_mirror
-from support.lake import FORMATS, MAIN_FORMAT
+from support.lake import FORMATS, MAIN_FORMAT, read_table
 
 SLOT = "mirror_waiting"
 A, B, STAGING = (TableName("public", name) for name in ("a", "b", "staging"))
@@ -646,3 +648,63 @@ def test_tables_that_differ_in_case_alone_do_not_overwrite_each_other(url: str, 
         drop_slot(connection, SLOT)
     _, tables, _ = prepared(url, config_of(tmp_path / "one", part))
     assert tables == [A, B]
+
+
+def data_files(config: MirrorConfig, name: TableName) -> list[Path]:
+    return sorted(Path(open_lake(config).path(name)).rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_of_which_the_lake_has_lost_a_file_waits_alone_and_is_loaded_again(
+    kind: Format, url: str, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, kind=kind)
+    mirror = FollowedMirror(url, config)
+    mirror.prepare()
+    for file in data_files(config, B):
+        file.unlink()
+    run(url, "INSERT INTO a VALUES (2, 2)", "UPDATE b SET price = 2 WHERE id = 1")
+    [told] = [text for text in mirror.follow() if "waits" in text]
+    assert told.startswith(
+        "the table b waits: the lake's table b cannot be read or written, and others can: "
+    )
+    assert "Credentials" not in told
+    assert 2 in read_table(tmp_path / "public" / "a", kind)["id"]
+    mirror.prepare()
+    mirror.follow()
+    assert mirror.wrong() == []
+
+
+def test_a_table_that_another_program_has_given_a_newer_protocol_waits_alone(
+    url: str, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, MirroredTables(tables=("public.b",), mode="history"), OTHERS)
+    mirror = FollowedMirror(url, config)
+    mirror.prepare()
+    log = tmp_path / "public" / "b" / "_delta_log" / f"{1:020}.json"
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["x"],
+        "writerFeatures": ["x"],
+    }
+    log.write_text(json.dumps({"protocol": protocol}))
+    run(url, "INSERT INTO a VALUES (2, 2)", "UPDATE b SET price = 2 WHERE id = 1")
+    [told] = [text for text in mirror.follow() if "waits" in text]
+    assert "the lake's table b cannot be read or written, and others can" in told
+    assert "put it back from a copy" in told
+    assert 2 in pl.read_delta(str(tmp_path / "public" / "a"))["id"]
+
+
+def test_a_table_whose_log_cannot_be_read_waits_alone(url: str, tmp_path: Path) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path))
+    mirror.prepare()
+    log = tmp_path / "public" / "b" / "_delta_log" / f"{1:020}.json"
+    log.write_text("{")
+    run(url, "INSERT INTO a VALUES (2, 2)")
+    [told] = [text for text in mirror.follow() if "waits" in text]
+    assert "the lake's table b cannot be read or written, and others can" in told
+    assert 2 in pl.read_delta(str(tmp_path / "public" / "a"))["id"]
+    shutil.rmtree(tmp_path / "public" / "b")
+    mirror.prepare()
+    assert mirror.wrong() == []
