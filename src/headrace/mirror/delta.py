@@ -26,7 +26,7 @@ from headrace.mirror.delta_commits import committing, find_other_commit, read_po
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import merge_of
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
-from headrace.mirror.files import TARGET_BYTES, DataFile
+from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import REMOVAL, Ending, Position
@@ -100,6 +100,10 @@ class DeltaLake:
             partition_by=partition_columns(schema),
             target_bytes=self.file_bytes,
         )
+
+    def remove(self, table: TableName, files: Iterable[DataFile]) -> None:
+        """Remove files that `write` wrote and no commit names, as far as that is possible."""
+        delete_files(self.folder(table), [file.name for file in files])
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""

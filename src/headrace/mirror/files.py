@@ -66,25 +66,45 @@ def write_files(
     """
     # A file is opened when there is a row for it: no rows make no file.
     groups = grouped(batches, schema, _GROUP_BYTES)
-    files = []
-    group = next(groups, None)
-    while group is not None:
-        name = f"{below}part-{uuid.uuid4().hex}.parquet"
-        metadata: list[pq.FileMetaData] = []
-        with folder.open_output_stream(name) as out:
-            with (
-                _telling_why(),
-                pq.ParquetWriter(
-                    out, schema, compression="snappy", metadata_collector=metadata, **options
-                ) as writer,
-            ):
-                # The size is known once a row group is written: a file may be one group larger.
-                while group is not None and out.tell() < target_bytes:
-                    writer.write_table(group)
-                    group = next(groups, None)
-            size = out.tell()
-        files.append(_describe(name, size, metadata[0], partition))
+    files: list[DataFile] = []
+    names: list[str] = []
+    with removing_of_failed(folder, names):
+        group = next(groups, None)
+        while group is not None:
+            names.append(f"{below}part-{uuid.uuid4().hex}.parquet")
+            metadata: list[pq.FileMetaData] = []
+            with folder.open_output_stream(names[-1]) as out:
+                with (
+                    _telling_why(),
+                    pq.ParquetWriter(
+                        out, schema, compression="snappy", metadata_collector=metadata, **options
+                    ) as writer,
+                ):
+                    # The size is known once a row group is written: a file may be one group larger.
+                    while group is not None and out.tell() < target_bytes:
+                        writer.write_table(group)
+                        group = next(groups, None)
+                size = out.tell()
+            files.append(_describe(names[-1], size, metadata[0], partition))
     return files
+
+
+@contextlib.contextmanager
+def removing_of_failed(folder: FileSystem, names: Sequence[str]) -> Iterator[None]:
+    """Remove some files of a folder where what they are written for fails."""
+    try:
+        yield
+    except BaseException:
+        delete_files(folder, names)
+        raise
+
+
+def delete_files(folder: FileSystem, names: Iterable[str]) -> None:
+    """Remove files of a folder that no commit names; where one cannot be, the upkeep finds the others."""
+    # It ends with the first one: a store that does not answer takes minutes for each.
+    with contextlib.suppress(Exception):
+        for name in names:
+            folder.delete_file(name)
 
 
 def flush(folder: str) -> None:

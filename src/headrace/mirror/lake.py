@@ -118,6 +118,9 @@ class Lake(Protocol):
             OSError: they cannot be written.
         """
 
+    def remove(self, table: TableName, files: Iterable[DataFile]) -> None:
+        """Remove files that `write` wrote and no commit names, as far as that is possible."""
+
     def commit(
         self,
         table: TableName,

@@ -110,14 +110,22 @@ def load_in_threads(
     load: Callable[[Lake, LoadUnit], LoadedUnit] = load_unit,
     connections: int = CONNECTIONS,
 ) -> Iterator[LoadedUnit]:
-    """Load units with several connections; yield each when it is done."""
+    """Load units of a table with several connections; yield each when it is done.
+
+    Where one fails, or the caller breaks off, the files of all are removed.
+    """
+    wanted = [*units]
     with ThreadPoolExecutor(connections, "headrace load") as threads:
+        loading = [threads.submit(load, lake, unit) for unit in wanted]
         try:
-            for done in as_completed([threads.submit(load, lake, unit) for unit in units]):
+            for done in as_completed(loading):
                 yield done.result()
-        finally:
+        except BaseException:
             # Whoever breaks off need not wait for units that nobody has begun.
             threads.shutdown(cancel_futures=True)
+            read = [one.result() for one in loading if not one.cancelled() and one.exception() is None]
+            lake.remove(wanted[0].table.name, [file for loaded in read for file in loaded.files])
+            raise
 
 
 def read_rows(

@@ -137,7 +137,11 @@ class LakeLoader:
             # Nothing tells which of the old rows the new keys would be where the key is another.
             key = table.key if kept.has_same_key else ()
             stays = mode.kept(old, source.moment, key, self._read_keys(table, parts, source))
-            files = [*files, *lake.write(name, schema, all_fitted(stays, schema))]
+            try:
+                files += lake.write(name, schema, all_fitted(stays, schema))
+            except BaseException:
+                lake.remove(name, files)
+                raise
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
         lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)

@@ -331,7 +331,8 @@ class MirroredLake:
         self.notes.note(end, self._writer.tables, loaded, only)
         self._show(Phase.LIVE)
         self._tended = self._writer.written if len(batch) else ()
-        self._upkeep.tend(self._tended)
+        # Former files of the others are old by now: of one that was read anew, or that waits.
+        self._upkeep.tend(self._tended, self.notes.positions.tables)
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""

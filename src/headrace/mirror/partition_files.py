@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.files import DataFile, grouped, write_files
+from headrace.mirror.files import DataFile, grouped, removing_of_failed, write_files
 from headrace.mirror.keys import row_codes
 from headrace.mirror.partitions import partition_folder
 from headrace.model.names import TableName
@@ -66,7 +66,8 @@ def write_partitions(
     # Where each partition has its rows in the temporary file.
     parts: dict[Values, list[int]] = {}
     files: list[DataFile] = []
-    with tempfile.TemporaryFile(prefix="headrace-") as kept:
+    names: list[str] = []
+    with removing_of_failed(folder, names), tempfile.TemporaryFile(prefix="headrace-") as kept:
         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_file(kept, own, options=lz4) as writer:
             number = 0
@@ -90,6 +91,7 @@ def write_partitions(
                 files += write_files(
                     folder, own, rows, target_bytes, below=below, partition=partition, options=options
                 )
+                names += [file.name for file in files[len(names) :]]
     return files
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable
 
@@ -31,9 +32,13 @@ class LakeUpkeep:
         self._report = report
         self._removed: dict[TableName, float] = {}
 
-    def tend(self, tables: Iterable[TableName]) -> None:
-        """Join the small files of tables that were written, and remove old files where that is due."""
-        for name in tables:
+    def tend(self, tables: Iterable[TableName], others: Iterable[TableName] = ()) -> None:
+        """Join the small files of tables that were written, and remove old files where that is due.
+
+        Of `others` one is looked at each time: to look at all of a thousand would let a batch wait.
+        """
+        due = (name for name in others if self._is_due(name))
+        for name in {**dict.fromkeys(tables), **dict.fromkeys(itertools.islice(due, 1))}:
             try:
                 self._tend(name)
             except HeadraceError as error:
@@ -48,6 +53,9 @@ class LakeUpkeep:
         positions = self._lake.open(POSITIONS)
         if positions is not None:
             self._remove_if_due(positions.name, positions)
+
+    def _is_due(self, name: TableName) -> bool:
+        return time.monotonic() >= self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS
 
     def _tend(self, name: TableName) -> None:
         table = self._lake.open(name)
@@ -66,10 +74,9 @@ class LakeUpkeep:
         return True
 
     def _remove_if_due(self, name: TableName, table: LakeTable) -> None:
-        now = time.monotonic()
-        if now < self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS:
+        if not self._is_due(name):
             return
-        self._removed[name] = now
+        self._removed[name] = time.monotonic()
         removed = table.remove_files(self._config.retention_seconds)
         if removed:
             self._report.info(f"removed {removed} old files of {name}")

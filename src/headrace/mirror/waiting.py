@@ -18,6 +18,8 @@ from headrace.postgres.lock_holders import LockedError
 from headrace.reporter import Reporter
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 10.0, 600.0
+_SHARE = 4
+"""The next try is so many times as long away as the last one took: nobody follows the others meanwhile."""
 _OF_A_TABLE = frozenset(
     {
         Kind.BINDING,
@@ -119,12 +121,13 @@ class WaitingTables:
         """Tell whether a table waits, and its next try is not due yet."""
         return name in self.tables and not self.tables[name].is_due
 
-    def add(self, error: HeadraceError, table: MirroredTable) -> None:
+    def add(self, error: HeadraceError, table: MirroredTable, took: float = 0.0) -> None:
         """Let a table wait; one that is held stays so, one that was tried waits twice as long as before.
 
         Args:
             error: why.
             table: what the catalog says of it.
+            took: how long the try took (seconds).
         """
         name = table.name
         # It fails each time that it is looked at; only tries make the pause longer.
@@ -132,6 +135,7 @@ class WaitingTables:
             return
         known = self.tables.get(name)
         pause = _FIRST_SECONDS if known is None else min(_LONGEST_SECONDS, 2 * known.pause)
+        pause = max(pause, _SHARE * took)
         self.tables[name] = WaitingTable(error, pause, time.monotonic() + pause, said_of(table))
         remedy = f" {error.remedy}" if error.remedy else ""
         text = f"the table {name} waits: {error.cause}.{remedy} The others go on"
@@ -158,10 +162,12 @@ class WaitingTables:
     @contextlib.contextmanager
     def alone(self, table: MirroredTable) -> Iterator[None]:
         """Let a table wait for what fails within, where that says nothing of others."""
+        begun = time.monotonic()
         try:
             yield
         except self.failures as error:
-            self.add(self.failure_of(table, error), table)
+            failure = self.failure_of(table, error)
+            self.add(failure, table, time.monotonic() - begun)
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:

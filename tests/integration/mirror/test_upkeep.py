@@ -107,6 +107,25 @@ def test_what_another_program_did_to_a_table_keeps_no_other_from_being_tended(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_old_files_of_tables_that_nobody_writes_are_removed_one_table_at_a_time(
+    kind: Format, tmp_path: Path
+) -> None:
+    lake = lake_at(tmp_path, kind)
+    other = TableName("public", "other")
+    batch = pa.RecordBatch.from_pydict({"k": [1], "v": ["x"]}, SCHEMA)
+    for name in (TABLE, other):
+        lake.commit(name, SCHEMA, lake.write(name, SCHEMA, [batch]), (1, 0))
+        (Path(lake.path(name)) / "part-of-a-killed-program.parquet").write_bytes(b"")
+    long_ago = time.time() - 7200
+    for file in tmp_path.rglob("*.parquet"):
+        os.utime(file, (long_ago, long_ago))
+    upkeep = LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter())
+    for left in (1, 0):
+        upkeep.tend([], [TABLE, other])
+        assert len([*tmp_path.rglob("part-of-a-killed-program.parquet")]) == left
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_that_has_lost_files_keeps_no_other_from_being_tended(kind: Format, tmp_path: Path) -> None:
     lake, told = lake_at(tmp_path, kind), Told()
     for number in range(SMALL_FILES):

@@ -16,7 +16,7 @@ import pytest
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror import verify, waiting
+from headrace.mirror import files, load_units, verify, waiting
 from headrace.mirror.formats import open_lake
 from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import MirroredLake
@@ -655,14 +655,39 @@ def data_files(config: MirrorConfig, name: TableName) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_load_that_fails_leaves_no_files(
+    kind: Format, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows are written before the bad one is read.
+    monkeypatch.setattr(load_units, "_BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(files, "_GROUP_BYTES", 1 << 16)
+    run(
+        url,
+        "CREATE TABLE staging (id int PRIMARY KEY, text text, price numeric(10, 2))",
+        "INSERT INTO staging SELECT i, repeat(md5(i::text), 20), 1 FROM generate_series(1, 10000) i",
+        "INSERT INTO staging VALUES (-1, '', 'NaN')",
+    )
+    config = config_of(tmp_path, kind=kind).model_copy(update={"file_size": 1 << 20})
+    mirror = FollowedMirror(url, config)
+    _, tables, told = mirror.prepare()
+    assert set(tables) == {A, B}
+    assert [text for text in told.texts if "the table staging waits" in text]
+    assert data_files(config, STAGING) == []
+    run(url, "UPDATE staging SET price = 2 WHERE id = -1")
+    mirror.prepare()
+    assert data_files(config, STAGING) != []
+    assert mirror.wrong() == []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_of_which_the_lake_has_lost_a_file_waits_alone_and_is_loaded_again(
     kind: Format, url: str, tmp_path: Path
 ) -> None:
     config = config_of(tmp_path, kind=kind)
     mirror = FollowedMirror(url, config)
     mirror.prepare()
-    for file in data_files(config, B):
-        file.unlink()
+    for path in data_files(config, B):
+        path.unlink()
     run(url, "INSERT INTO a VALUES (2, 2)", "UPDATE b SET price = 2 WHERE id = 1")
     [told] = [text for text in mirror.follow() if "waits" in text]
     assert told.startswith(

@@ -105,6 +105,24 @@ def test_a_table_waits_twice_as_long_each_time_and_at_once_where_it_was_altered(
     assert tables.error() is None
 
 
+def test_a_table_whose_tries_take_long_waits_a_multiple_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody follows the others while one is read for hours."""
+    now = 0.0
+    monkeypatch.setattr("headrace.mirror.waiting.time.monotonic", lambda: now)
+    tables = WaitingTables(SilentReporter())
+
+    def fail_after(seconds: float) -> None:
+        nonlocal now
+        with tables.alone(TABLE):
+            now += seconds
+            raise HeadraceError(Kind.VALUE, "no lake has it")
+
+    for took, pause in ((3600.0, 14400.0), (3600.0, 14400.0), (1.0, 600.0)):
+        fail_after(took)
+        assert tables.tables[TABLE.name].pause == pause
+        now += pause
+
+
 def test_the_error_names_each_table_that_waits() -> None:
     tables = WaitingTables(SilentReporter())
     tables.add(HeadraceError(Kind.VALUE, "no lake has it", "Change it."), OTHER)

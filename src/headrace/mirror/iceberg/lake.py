@@ -18,11 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.config.mirror import CATALOG
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.files import TARGET_BYTES, DataFile
+from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.iceberg.commits import PROPERTIES, commit
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, table_of, to_text
-from headrace.mirror.iceberg.table import IcebergTable, described, write_data
+from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
@@ -96,6 +96,13 @@ class IcebergLake:
             OSError: they cannot be written.
         """
         return write_data(table, self._change(table, schema), batches, self.file_bytes)
+
+    def remove(self, table: TableName, files: Iterable[DataFile]) -> None:
+        """Remove files that `write` wrote and no commit names, as far as that is possible."""
+        planned = self._planned.get(self.identifier(table))
+        found = self._load(table) if planned is None else table_of(planned)
+        if found is not None:
+            delete_files(data_folder(found), [file.name for file in files])
 
     def commit(
         self,

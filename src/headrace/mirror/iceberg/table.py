@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
@@ -271,6 +272,11 @@ def _data_location(table: Table) -> str:
     return f"{table.location()}/data"
 
 
+def data_folder(table: Table) -> FileSystem:
+    """Return the folder of a table's data files."""
+    return file_system(table.io, _data_location(table))
+
+
 def write_data(
     name: TableName,
     change: Transaction,
@@ -292,7 +298,7 @@ def write_data(
     columns = schema_to_pyarrow(metadata.schema())
     rows = all_fitted(batches, columns)
     table = table_of(change)
-    folder = file_system(table.io, _data_location(table))
+    folder = data_folder(table)
     by = levels(metadata.spec(), metadata.schema())
     names = partition_names(by)
     return write_partitions(
