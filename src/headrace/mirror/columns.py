@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -49,6 +49,12 @@ def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
         if value is not None:
             metadata[names[name]] = value.encode()
     return field.with_metadata(metadata)
+
+
+def has_part(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """Tell whether a type is such a one, or has such a part."""
+    parts = (kind.field(index).type for index in range(kind.num_fields))
+    return test(kind) or any(has_part(part, test) for part in parts)
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

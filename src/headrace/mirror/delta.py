@@ -22,6 +22,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.columns import has_part
 from headrace.mirror.delta_commits import committing, find_other_commit, read_position
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import merge_of
@@ -205,7 +206,8 @@ class DeltaLakeTable:
     def allow_types(self, schema: pa.Schema) -> None:
         """Declare to readers what columns of `schema` need, where the table does not yet."""
         feature = "timestampNtz"
-        if _has_local_times(schema) and feature not in (self.delta.protocol().reader_features or ()):
+        has_local_times = any(has_part(kind, _is_local_time) for kind in schema.types)
+        if has_local_times and feature not in (self.delta.protocol().reader_features or ()):
             self.delta.alter.add_feature(
                 TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
             )
@@ -265,13 +267,8 @@ class DeltaLakeTable:
                 yield from file.to_batches(schema=dataset.schema, columns=columns, **_READING)
 
 
-def _has_local_times(columns: Iterable[pa.Field]) -> bool:
-    """Return whether a column, or a part of its values, is a timestamp without time zone."""
-    return any(
-        (pa.types.is_timestamp(field.type) and field.type.tz is None)
-        or _has_local_times(field.type.field(index) for index in range(field.type.num_fields))
-        for field in columns
-    )
+def _is_local_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) and kind.tz is None
 
 
 def _add(file: DataFile) -> AddAction:

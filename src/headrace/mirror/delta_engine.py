@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
+from headrace.mirror.columns import has_part
 from headrace.mirror.delta_commits import committing
 from headrace.mirror.delta_merge import Merge
 from headrace.mirror.delta_partitions import pruning
@@ -84,17 +85,12 @@ class LocalEngine:
 def _without_days(delta: DeltaTable) -> WriterProperties | None:
     """Return what keeps the library from statistics of dates: it ends where one is infinite."""
     columns = pa.schema(delta.schema().to_arrow())
-    if not any(map(_has_days, columns.types)):
+    days = {field.name for field in columns if has_part(field.type, pa.types.is_date)}
+    if not days:
         return None
     off, on = (ColumnProperties(statistics_enabled=which) for which in ("NONE", "PAGE"))
-    others = {field.name: on for field in columns if not _has_days(field.type)}
+    others = {field.name: on for field in columns if field.name not in days}
     return WriterProperties(default_column_properties=off, column_properties=others)
-
-
-def _has_days(kind: pa.DataType) -> bool:
-    """Tell whether a type is that of dates, or has such parts."""
-    parts = (kind.field(index).type for index in range(kind.num_fields))
-    return bool(pa.types.is_date(kind)) or any(map(_has_days, parts))
 
 
 def _named(values: Mapping[str, str]) -> dict[str, str]:

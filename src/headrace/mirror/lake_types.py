@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.config.mirror import LakeType, OnValue
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.columns import has_part
 from headrace.mirror.keys import whole
 from headrace.mirror.python_values import python_rows, shown_value
 from headrace.model.names import TableName
@@ -40,7 +41,7 @@ def read_type(kind: ValueType, chosen: LakeType | OnValue | None, *, is_key: boo
     Intervals and times of day have no type in Delta and are texts. So are arrays and ranges of a key: rows
     are looked up by it, which no engine does by nested values.
     """
-    is_fit = _is_in_lakes(kind.arrow) and not (is_key and pa.types.is_nested(kind.arrow))
+    is_fit = not has_part(kind.arrow, _is_in_no_lake) and not (is_key and pa.types.is_nested(kind.arrow))
     return kind if is_fit and chosen not in {"text", "null"} else kind.as_text
 
 
@@ -53,10 +54,8 @@ def lake_type(
     return read_type(kind, None, is_key=is_key) if chosen == "null" else read
 
 
-def _is_in_lakes(arrow: pa.DataType) -> bool:
-    if pa.types.is_nested(arrow):
-        return all(_is_in_lakes(arrow.field(index).type) for index in range(arrow.num_fields))
-    return not (pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))
+def _is_in_no_lake(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))
 
 
 def in_types(

@@ -32,6 +32,10 @@ def find_problem(table: MirroredTable) -> HeadraceError | None:
     return ErrorGroup(problems) if problems else None
 
 
+def _unfit(cause: str, remedy: str) -> HeadraceError:
+    return HeadraceError(Kind.BINDING, cause, remedy)
+
+
 def find_namesakes(
     names: Iterable[TableName], known: Collection[TableName]
 ) -> dict[TableName, HeadraceError]:
@@ -49,8 +53,7 @@ def find_namesakes(
         folder = folder_name(name.schema).casefold(), folder_name(name.name).casefold()
         other = first.setdefault(folder, name)
         if other != name:
-            found[name] = HeadraceError(
-                Kind.BINDING,
+            found[name] = _unfit(
                 f"the tables {name} and {other} differ in case alone, which many file systems ignore",
                 "Leave one of them out of `tables`, or rename it.",
             )
@@ -82,8 +85,7 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
             absent = [name for name in named if name not in columns and named not in loaded]
             if absent:
                 near = nearest(absent[0], columns)
-                raise HeadraceError(
-                    Kind.BINDING,
+                raise _unfit(
                     f'{option}: no table of its [[mirror.tables]] has a column "{absent[0]}"',
                     f"Write the column as it is called now{f' ({near}?)' if near else ''}, or leave it out.",
                 )
@@ -108,8 +110,7 @@ def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | Non
         name = names.get(column.number, former)
         for option, named in options.items():
             if former in named and name not in named:
-                return HeadraceError(
-                    Kind.BINDING,
+                return _unfit(
                     f"the column {former} of {table.name}, which the file names, is called {name} now",
                     f"Write {name} into {option} of its [[mirror.tables]], or leave {former} out.",
                 )
@@ -131,14 +132,12 @@ def _option_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     for name, kind in table.masks.kinds.items():
         if name not in table.columns:
-            yield HeadraceError(
-                Kind.BINDING,
+            yield _unfit(
                 f'masks: the table {table.name} has no mirrored column "{name}"',
                 f"Write the column as it is called now, or leave it out. Mirrored are: {_listed(table)}.",
             )
         elif name in table.key and kind != "sha256":
-            yield HeadraceError(
-                Kind.BINDING,
+            yield _unfit(
                 f"masks: the column {name} of {table.name} belongs to the key, which {kind} would make the "
                 "same in all rows",
                 f'Write {name} = "sha256", or exclude_columns in mode = "changes".',
@@ -150,8 +149,7 @@ def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         if chosen == "timestamptz" and name in table.columns:
             kind = table.row_type.columns[name].arrow
             if not pa.types.is_timestamp(kind):
-                yield HeadraceError(
-                    Kind.BINDING,
+                yield _unfit(
                     f"types: the column {name} of {table.name} is not a timestamp, and cannot be an instant",
                     f"Leave {name} out of types.",
                 )
@@ -165,15 +163,13 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         if problem is not None:
             yield problem
         elif partition.name != partition.column and partition.name.casefold() in known:
-            yield HeadraceError(
-                Kind.BINDING,
+            yield _unfit(
                 f"partition_by: the table {table.name} has a column {partition.name}: "
                 "the partitions need this name",
                 f'Write exclude_columns = ["{partition.name}"], or partition by something else.',
             )
     if not set(table.lake_schema.names) - {partition.name for partition in table.part.partitions}:
-        yield HeadraceError(
-            Kind.BINDING,
+        yield _unfit(
             f"partition_by: all columns of {table.name} would be partitions",
             "Leave one out.",
         )
@@ -181,23 +177,20 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partition) -> HeadraceError | None:
     if partition.column not in own.names:
-        return HeadraceError(
-            Kind.BINDING,
+        return _unfit(
             f'partition_by: the table {table.name} has no mirrored column "{partition.column}"',
             f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
         )
     # Its partitions would be folders, or values in files' statistics, with what the mask is to hide.
     if partition.column in table.masks.kinds:
-        return HeadraceError(
-            Kind.BINDING,
+        return _unfit(
             f"partition_by: the column {partition.column} of {table.name} is masked",
             "Partition by another one.",
         )
     allowed = allowed_transforms(own.field(partition.column).type)
     if partition.transform in allowed:
         return None
-    return HeadraceError(
-        Kind.BINDING,
+    return _unfit(
         f"partition_by: the column {partition.column} of {table.name} has a type that allows "
         f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
         "Choose another transform or column: see docs/guides/mirror-tables.md.",
@@ -213,8 +206,7 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
         yield table.problem
         return
     for name, why in _unfit_names(table):
-        yield HeadraceError(
-            Kind.BINDING,
+        yield _unfit(
             f"the column {name} of {table.name} cannot be mirrored: {why}",
             f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
         )
@@ -240,8 +232,7 @@ def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         )
     absent = [name for name in table.key if name not in table.columns]
     if absent:
-        yield HeadraceError(
-            Kind.BINDING,
+        yield _unfit(
             f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",
             'Mirror it, or choose mode = "changes".',
         )

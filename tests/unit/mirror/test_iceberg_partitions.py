@@ -226,7 +226,9 @@ def test_changed_rows_move_and_their_files_can_be_joined(tmp_path: Path) -> None
     table.join_files(1 << 20)
     table = opened(tmp_path)
     assert partitions(table) == [("0", "true")]
-    assert look(table, ["id"], [(3,), (11,)], ["b"]) == {(3,): {"id": 3, "b": True}}
+    assert look(table, ["id"], [(3,)], ["b"]) == {(3,): {"id": 3, "b": True}}
+    with pytest.raises(HeadraceError, match="lacks an updated row"):
+        look(table, ["id"], [(3,), (11,)], ["b"])
 
 
 def test_small_files_are_joined_within_their_partition(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -46,9 +46,6 @@ from headrace.model.names import TableName
 _THREADS = 2
 # Iceberg has decimals of up to 18 digits as integers in Parquet files.
 _WRITTEN = {"store_decimal_as_integer": True}
-
-Rewrite = Callable[[pa.RecordBatch, Places], Iterator[pa.RecordBatch]]
-"""Returns what becomes of a file's rows, of which it is known which keys they have."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class IcebergTable:
             # What is written comes beside what is there: only rows that end are looked for.
             sought, is_end, only = batch.filter(pa.array(ends)), ends[ends], ending.live[0]
         written = np.array(ends)  # which of the rows are in a file by now, or need not be
-        # `_rewrite` changes several files at once, and each new row must be written once.
+        # Several files are changed at once, and each new row must be written once.
         lock = threading.Lock()
 
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
@@ -164,41 +161,17 @@ class IcebergTable:
                 written[new] = True
             yield batch.take(pa.array(new))
 
-        self._rewrite(sought, key, update, lambda: batch.filter(pa.array(~written)), position, only=only)
-
-    def _rewrite(
-        self,
-        keys: pa.RecordBatch,
-        key: Sequence[str],
-        change: Rewrite,
-        added: Callable[[], pa.RecordBatch],
-        position: Position,
-        *,
-        only: str | None = None,
-    ) -> None:
-        """Write the files that have some keys again, and other rows, in one commit.
-
-        Args:
-            keys: has each key once.
-            key: the key's columns.
-            change: returns what becomes of a file's rows.
-            added: returns, in the end, the other rows.
-            position: of the last change.
-            only: a column; rows in which it is false do not have the keys.
-        """
-        index = KeyIndex(pa.Table.from_batches([keys]), key)
+        index = KeyIndex(pa.Table.from_batches([sought]), key)
 
         def rewrite(file: IcebergFile) -> list[DataFile]:
             # A row may leave the partition, and the file be older than the last partition_by.
-            return self._write(
-                part for batch in self._read(file) for part in change(batch, index.find(batch))
-            )
+            return self._write(part for old in self._read(file) for part in update(old, index.find(old)))
 
-        removed = self._files_with(index, only) if len(keys) else []
+        removed = self._files_with(index, only) if len(sought) else []
         with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
-            files = [file for written in threads.map(rewrite, removed) for file in written]
+            files = [file for made in threads.map(rewrite, removed) for file in made]
         # What is new has files of its own: old ones keep their ranges of keys.
-        files += self._write([added()])
+        files += self._write([batch.filter(pa.array(~written))])
         self._commit(position, files, removed)
 
     def _files_with(self, index: KeyIndex, only: str | None = None) -> list[IcebergFile]:
