@@ -1,22 +1,30 @@
-"""Compute digests of rows, so that two sides of many rows are compared in little memory. Pure.
+"""Compare two sides of many rows in little memory, by digests and hashes. Pure.
 
 Rows fall into buckets by a hash of their key; of each bucket the number of rows and the sum of their hashes
-are kept. Hashes are of this process alone.
+are kept. Of the buckets that differ, the hash of each row is. Hashes are of this process alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.mirror.python_values import python_values
+from headrace.mirror.keys import equal_keys, keys_of
+from headrace.mirror.python_values import python_rows, python_values
 
 BUCKETS = 1 << 16
-_Hashes = npt.NDArray[np.uint64]
+MISSING, SURPLUS, DIFFERENT = range(3)
+"""The other side lacks the rows of a key, has them alone, or has other ones."""
+Hashes = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+_BUCKET_SHIFT = np.uint64(64 - 16)
+"""The highest bits of a key's hash are its bucket: hashes in order are in the order of their buckets, too."""
+_SORTED_AT_ONCE = 1 << 20
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _NOTHING = np.uint64(0x2545F4914F6CDD1D)
@@ -30,6 +38,28 @@ _WHOLE: tuple[tuple[Callable[[pa.DataType], bool], tuple[pa.DataType, ...]], ...
 """Types whose values are whole numbers, and by which casts they become such."""
 
 
+@dataclass(frozen=True, slots=True)
+class HashedBatch:
+    """Some rows, and the hashes of their keys and of all of their values."""
+
+    batch: pa.RecordBatch
+    keys: Hashes
+    rows: Hashes
+
+    def chosen(self, wanted: Flags) -> tuple[Hashes, Hashes]:
+        """Return the hashes of those in the wanted buckets, by ascending hashes of their keys."""
+        chosen = np.flatnonzero(wanted[_buckets(self.keys)])
+        order = chosen[np.argsort(self.keys[chosen])]
+        return self.keys[order], self.rows[order]
+
+
+def hashed(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[HashedBatch]:
+    """Yield rows with their hashes; without columns of a key, the key of a row is all that it shows."""
+    for batch in batches:
+        rows = hashes(batch, batch.schema.names)
+        yield HashedBatch(batch, hashes(equal_keys(batch.select(key)), key) if key else rows, rows)
+
+
 class RowsDigest:
     """How many rows each bucket has, and the sum of their hashes."""
 
@@ -38,13 +68,13 @@ class RowsDigest:
         self._sums = np.zeros(BUCKETS, np.uint64)
 
     @classmethod
-    def of(cls, batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> RowsDigest:
+    def of(cls, rows: Iterable[HashedBatch]) -> RowsDigest:
         """Return the digest of all rows."""
         digest = cls()
-        for batch in batches:
-            places = buckets(batch, key)
+        for part in rows:
+            places = _buckets(part.keys)
             digest.counts += np.bincount(places, minlength=BUCKETS)
-            np.add.at(digest._sums, places, hashes(batch, batch.schema.names))
+            np.add.at(digest._sums, places, part.rows)
         return digest
 
     @property
@@ -52,18 +82,142 @@ class RowsDigest:
         """The number of rows."""
         return int(self.counts.sum())
 
-    def differing(self, other: RowsDigest) -> npt.NDArray[np.bool_]:
+    def differing(self, other: RowsDigest) -> Flags:
         """Return of each bucket whether the two sides have other rows."""
-        differ: npt.NDArray[np.bool_] = (self.counts != other.counts) | (self._sums != other._sums)
+        differ: Flags = (self.counts != other.counts) | (self._sums != other._sums)
         return differ
 
 
-def buckets(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the bucket of each row."""
-    return (hashes(batch, key) % np.uint64(BUCKETS)).astype(np.int64)
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The keys of which two sides have other rows.
+
+    Attributes:
+        keys: the hash of each.
+        ways: of each, a number that is another one where the sides differ in another way.
+        kinds: of each: `MISSING`, `SURPLUS` or `DIFFERENT`.
+    """
+
+    keys: Hashes
+    ways: Hashes
+    kinds: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def lasting(self, before: Differences) -> Differences:
+        """Return those that differed in the same way before."""
+        _, here, there = np.intersect1d(self.keys, before.keys, assume_unique=True, return_indices=True)
+        same = here[self.ways[here] == before.ways[there]]
+        return Differences(self.keys[same], self.ways[same], self.kinds[same])
 
 
-def hashes(batch: pa.RecordBatch, names: Sequence[str]) -> _Hashes:
+class RowHashes:
+    """Hashes of one side's rows in some buckets, which are compared with those of the other side.
+
+    They take 16 bytes a row: the hash of its key, and its own.
+
+    Args:
+        rows: all rows of the side.
+        wanted: the buckets.
+        counts: how many rows each bucket has.
+    """
+
+    def __init__(self, rows: Iterable[HashedBatch], wanted: Flags, counts: npt.NDArray[np.int64]) -> None:
+        self._wanted = wanted
+        counts = np.where(wanted, counts, 0)
+        ends = np.cumsum(counts)
+        # A place that stays free is in order, too: it has the least hash of its bucket.
+        self._keys = np.repeat(np.arange(BUCKETS, dtype=np.uint64) << _BUCKET_SHIFT, counts)
+        self._sums = np.zeros(len(self._keys), np.uint64)
+        free = ends - counts
+        for part in rows:
+            keys, own = part.chosen(wanted)
+            buckets = _buckets(keys)
+            places = free[buckets] + np.arange(len(keys)) - np.searchsorted(buckets, buckets)
+            free += np.bincount(buckets, minlength=BUCKETS)
+            # A label in a key that was renamed since it was counted brings rows into other buckets.
+            is_counted = places < ends[buckets]
+            self._keys[places[is_counted]] = keys[is_counted]
+            self._sums[places[is_counted]] = own[is_counted]
+        self._sort(ends)
+
+    def _sort(self, ends: npt.NDArray[np.int64]) -> None:
+        """Sort the hashes, some buckets at a time; the sum of all rows of a key stands at its first place."""
+        cuts = ends[np.searchsorted(ends, np.arange(_SORTED_AT_ONCE, len(self._keys), _SORTED_AT_ONCE))]
+        for keys, sums in zip(np.split(self._keys, cuts), np.split(self._sums, cuts), strict=True):
+            order = np.argsort(keys)
+            own = sums[order]
+            keys[:], sums[:] = keys[order], 0
+            np.add.at(sums, np.searchsorted(keys, keys), own)
+
+    def compare(self, rows: Iterable[HashedBatch]) -> Differences:
+        """Take all rows of the other side from these, and return what is left on either; once."""
+        is_met = np.zeros(len(self._keys), np.bool_)
+        surplus = [np.empty((2, 0), np.uint64)]
+        for part in rows:
+            keys, own = part.chosen(self._wanted)
+            places, is_known = _find(self._keys, keys)
+            np.subtract.at(self._sums, places, own[is_known])
+            is_met[places] = True
+            surplus.append(np.stack([keys[~is_known], own[~is_known]]))
+        others, sums = _summed(*np.concatenate(surplus, axis=1))
+        left = np.flatnonzero(self._sums)
+        kinds = [np.where(is_met[left], DIFFERENT, MISSING), np.full(len(others), SURPLUS)]
+        return Differences(
+            np.concatenate([self._keys[left], others]),
+            np.concatenate([self._sums[left], -sums]),
+            np.concatenate(kinds).astype(np.uint8),
+        )
+
+
+class KeyFinder:
+    """Finds the keys of rows by their hashes, while the rows are read.
+
+    Args:
+        key: the key's columns; none: what a row shows is its key.
+        sought: the hashes.
+
+    Attributes:
+        found: the key of each.
+    """
+
+    def __init__(self, key: Sequence[str], sought: Hashes) -> None:
+        self._key = key
+        self._sought = np.sort(sought)
+        self.found: dict[int, tuple[Any, ...]] = {}
+
+    def watch(self, rows: Iterable[HashedBatch]) -> Iterator[HashedBatch]:
+        """Yield rows as they come; take the keys that are sought."""
+        for part in rows:
+            _, is_sought = _find(self._sought, part.keys)
+            batch = part.batch.filter(pa.array(is_sought))
+            keys = keys_of(batch, self._key) if self._key else [(repr(row),) for row in python_rows(batch)]
+            for code, key in zip(part.keys[is_sought].tolist(), keys, strict=True):
+                self.found.setdefault(code, key)
+            yield part
+
+
+def _find(ascending: Hashes, sought: Hashes) -> tuple[npt.NDArray[np.int64], Flags]:
+    """Return the first place of each sought hash that is there, and of each whether it is."""
+    places = np.searchsorted(ascending, sought)
+    is_there = np.searchsorted(ascending, sought, "right") > places
+    return places[is_there], is_there
+
+
+def _summed(keys: Hashes, rows: Hashes) -> tuple[Hashes, Hashes]:
+    """Return each key once, and the sum of its rows."""
+    keys, places = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(keys), np.uint64)
+    np.add.at(sums, places, rows)
+    return keys, sums
+
+
+def _buckets(keys: Hashes) -> npt.NDArray[np.int64]:
+    return (keys >> _BUCKET_SHIFT).astype(np.int64)
+
+
+def hashes(batch: pa.RecordBatch, names: Sequence[str]) -> Hashes:
     """Return a hash of the values that each row has in some columns."""
     # The order of columns counts: the same values in two columns swapped are another row.
     found = np.full(len(batch), _NOTHING)
@@ -72,7 +226,7 @@ def hashes(batch: pa.RecordBatch, names: Sequence[str]) -> _Hashes:
     return found
 
 
-def _column(values: pa.Array) -> _Hashes:
+def _column(values: pa.Array) -> Hashes:
     hashed = _mixed(_numbers(values))
     return (
         np.where(values.is_null().to_numpy(zero_copy_only=False), _NOTHING, hashed)
@@ -81,7 +235,7 @@ def _column(values: pa.Array) -> _Hashes:
     )
 
 
-def _numbers(values: pa.Array) -> _Hashes:
+def _numbers(values: pa.Array) -> Hashes:
     kind = values.type
     if pa.types.is_floating(kind):
         # NaN has many bit patterns, and is one value to PostgreSQL.
@@ -95,11 +249,11 @@ def _numbers(values: pa.Array) -> _Hashes:
     return _objects(values.cast(pa.string()) if pa.types.is_decimal(kind) else values)
 
 
-def _bits(values: npt.NDArray[Any]) -> _Hashes:
+def _bits(values: npt.NDArray[Any]) -> Hashes:
     return values.view(np.uint64)
 
 
-def _objects(values: pa.Array) -> _Hashes:
+def _objects(values: pa.Array) -> Hashes:
     """Return a hash of each text, or of what a nested value shows."""
     if pa.types.is_nested(values.type):
         found = (hash(repr(value)) for value in python_values(values))
@@ -108,11 +262,6 @@ def _objects(values: pa.Array) -> _Hashes:
     return np.fromiter(found, np.int64, len(values)).view(np.uint64)
 
 
-def _mixed(values: _Hashes) -> _Hashes:
+def _mixed(values: Hashes) -> Hashes:
     values = (values ^ (values >> _SHIFT)) * _MIX
     return values ^ (values >> _SHIFT)
-
-
-def chosen(batch: pa.RecordBatch, key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-    """Return the rows of the wanted buckets."""
-    return batch.filter(pa.array(wanted[buckets(batch, key)]))

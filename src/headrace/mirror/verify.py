@@ -1,28 +1,38 @@
 """Compare the lake's tables with the database's, and read those again that differ.
 
-The mirror may run meanwhile. Where a table's digests differ, its differing rows are read from the database in
-a snapshot, and from the lake once it has all that the snapshot shows. A row that changes meanwhile differs in
-another way at the next look; one that differs in the same way at each of three looks is wrong.
+The mirror may run meanwhile. Where a table's digests differ, hashes of its rows are compared: those of the
+database in a snapshot, and those of the lake once it has all that the snapshot shows. A row that changes
+meanwhile differs in another way at the next look; one that differs in the same way at each of three looks is
+wrong.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.choosing import TableChooser
 from headrace.mirror.columns import is_followed
-from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
+from headrace.mirror.digests import (
+    BUCKETS,
+    DIFFERENT,
+    MISSING,
+    SURPLUS,
+    Differences,
+    Flags,
+    HashedBatch,
+    Hashes,
+    KeyFinder,
+    RowHashes,
+    RowsDigest,
+    hashed,
+)
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.keys import keys_of
 from headrace.mirror.lake import opened, reaching
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.loading import LakeLoader
@@ -30,7 +40,7 @@ from headrace.mirror.net_changes import Key
 from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.python_values import python_rows, shown_value
+from headrace.mirror.python_values import shown_value
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
@@ -46,6 +56,7 @@ from headrace.snapshot.planning import plan_tables
 _LOOKS = 3
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.5
+_NO_KEYS = np.empty(0, np.uint64)
 
 _ACTIVE = """
 SELECT active FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
@@ -57,11 +68,6 @@ SELECT EXISTS (
         $1::text, NULL, 10000, 'proto_version', '1', 'publication_names', $2::text) AS message
     WHERE get_byte(message.data, 0) IN (ascii('I'), ascii('U'), ascii('D'), ascii('T')))
 """
-
-Rows = dict[Key, str]
-"""What rows show, by key; NaN is NaN."""
-_Sides = tuple[str | None, str | None]
-"""What the database and the lake have in the place of a row; None: nothing."""
 
 
 class AlteredError(HeadraceError):
@@ -106,13 +112,19 @@ class TableComparison:
         """Whether every row is as the database has it, by now."""
         return self.wrong == self.repaired and not self.undecided and self.waits_for is None
 
-    def tell(self, table: MirroredTable, wrong: Mapping[Key, _Sides]) -> None:
-        """Say which rows are wrong, by keys as people read them, in order."""
-        kinds = [table.schema.field(name).type for name in table.key]
-        for key, (expected, present) in sorted(wrong.items(), key=repr):
-            shown = tuple(map(shown_value, key, kinds)) if kinds else key
-            side = self.missing if present is None else self.surplus if expected is None else self.different
-            side.append(shown)
+    def tell(self, table: MirroredTable, wrong: Differences, keys: Mapping[int, Key]) -> None:
+        """Say which rows are wrong, by keys as people read them, in order.
+
+        Args:
+            table: the table.
+            wrong: these rows.
+            keys: their keys, by hash.
+        """
+        types = [table.schema.field(name).type for name in table.key]
+        sides = ((MISSING, self.missing), (SURPLUS, self.surplus), (DIFFERENT, self.different))
+        for kind, side in sides:
+            found = sorted((keys[code] for code in wrong.keys[wrong.kinds == kind].tolist()), key=repr)
+            side.extend(tuple(map(shown_value, key, types)) if types else key for key in found)
 
 
 class LakeComparer:
@@ -259,31 +271,32 @@ class LakeComparer:
     def _compare_unmoved(self, name: TableName) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
-        wrong: dict[Key, _Sides] = {}
+        wrong: Differences | None = None
         for number in range(_LOOKS):
-            look = self._look(found, wanted)
+            # Keys take memory: the last look takes those of the rows that were wrong at each look before.
+            sought = _NO_KEYS if wrong is None or number < _LOOKS - 1 else wrong.keys
+            look = self._look(found, wanted, sought)
             if look is None:
                 return found
             if not look.is_complete:
                 found.undecided = len(look.differing)
                 return found
             # A row that is on its way is another one at the next look.
-            wrong = {
-                key: sides for key, sides in look.differing.items() if number == 0 or wrong.get(key) == sides
-            }
+            wrong = look.differing if wrong is None else look.differing.lasting(wrong)
             found.changing = len(look.differing) - len(wrong)
-            if not wrong:
+            if not len(wrong):
                 return found
             if number == _LOOKS - 1:
-                found.tell(look.table, wrong)
+                found.tell(look.table, wrong, look.keys)
         return found
 
-    def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_]) -> _Look | None:
+    def _look(self, found: TableComparison, wanted: Flags, sought: Hashes) -> _Look | None:
         """Look at both sides once; return None where nothing is left to be compared.
 
         Args:
             found: is told how many rows there are, and whether they can be compared.
             wanted: the buckets that are looked at; those that are equal are taken out.
+            sought: the hashes of the keys that are found.
         """
         name = found.table
         with self._snapshot(name) as (database, start):
@@ -293,20 +306,18 @@ class LakeComparer:
             if table.part.mode == "changes":
                 found.compared = False
                 return None
-            key = table.key or table.columns
-            ours = RowsDigest.of(database.batches(), key)
+            ours = RowsDigest.of(database.rows())
             # A bucket that was equal once is right; only the others are looked at again.
-            wanted &= ours.differing(RowsDigest.of(self._lake_batches(table), key))
+            wanted &= ours.differing(RowsDigest.of(self._lake_rows(table)))
             found.rows = ours.rows
             if not wanted.any():
                 found.changing = 0
                 return None
-            read = _counts if table.is_known_by_content else _rows
-            expected = read(database.batches(), key, wanted)
+            keys = KeyFinder(table.key, sought)
+            expected = RowHashes(keys.watch(database.rows()), wanted, ours.counts)
         is_complete = self._await_complete(name, start)
-        present = read(self._lake_batches(table), key, wanted)
-        sides = {row: (expected.get(row), present.get(row)) for row in expected.keys() | present.keys()}
-        return _Look(table, {row: both for row, both in sides.items() if both[0] != both[1]}, is_complete)
+        differing = expected.compare(keys.watch(self._lake_rows(table)))
+        return _Look(table, differing, keys.found, is_complete)
 
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
@@ -321,8 +332,8 @@ class LakeComparer:
             ranges = [range_ for part in parts[name] for range_ in part.ranges]
             yield _DatabaseRows(self._ends.url, snapshot, table, ranges), start
 
-    def _lake_batches(self, table: MirroredTable) -> Iterator[pa.RecordBatch]:
-        """Yield the lake's present rows, with the table's columns.
+    def _lake_rows(self, table: MirroredTable) -> Iterator[HashedBatch]:
+        """Return the lake's present rows, with the table's columns.
 
         Raises:
             AlteredError: the lake's table has other columns.
@@ -335,8 +346,8 @@ class LakeComparer:
                 f"the lake's table {table.name} does not have the columns of the database's yet",
                 "Start `headrace mirror`, wait a moment, and verify again.",
             )
-        for batch in lake.rows():
-            yield batch.filter(table.rules.present(batch)).select(table.columns).cast(table.schema)
+        present = (batch.filter(table.rules.present(batch)) for batch in lake.rows())
+        return hashed((batch.select(table.columns).cast(table.schema) for batch in present), table.key)
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -375,11 +386,13 @@ class _Look:
     Attributes:
         table: the table.
         differing: the rows that the lake does not have as a snapshot of before shows them.
+        keys: the keys that were sought, by hash.
         is_complete: whether the lake has all that the snapshot shows.
     """
 
     table: MirroredTable
-    differing: dict[Key, _Sides]
+    differing: Differences
+    keys: Mapping[int, Key]
     is_complete: bool
 
 
@@ -392,23 +405,7 @@ class _DatabaseRows:
     table: MirroredTable
     ranges: Sequence[CtidRange]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def rows(self) -> Iterator[HashedBatch]:
         """Yield them."""
         with RowSession(self.url, snapshot=self.snapshot) as session:
-            yield from read_rows(session, self.table, self.ranges)
-
-
-def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
-    """Return what the rows of the wanted buckets show, by key; a key that two rows have shows both."""
-    found: Rows = {}
-    for batch in batches:
-        part = chosen(batch, key, wanted)
-        for values, row in zip(keys_of(part, key), keys_of(part, part.schema.names), strict=True):
-            found[values] = found.get(values, "") + repr(row)
-    return found
-
-
-def _counts(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
-    """Return how often each row of the wanted buckets is there, by what it shows."""
-    found = Counter(repr(row) for batch in batches for row in python_rows(chosen(batch, key, wanted)))
-    return {(content,): str(number) for content, number in found.items()}
+            yield from hashed(read_rows(session, self.table, self.ranges), self.table.key)

@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +197,59 @@ def test_a_repaired_table_waits_no_more(mirror: MirroredLake) -> None:
     noted, lake = mirror.notes.table.read().tables[table], mirror.lake.open(table)
     assert lake is not None
     assert (noted.waits_for, noted.version) == (None, lake.version)
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
+def test_many_changes_on_their_way_take_little_memory(database: str, tmp_path: Path, key: str) -> None:
+    """Beside what it takes to read the rows."""
+    with connect(database) as connection:
+        execute(connection, f"CREATE TABLE many (id int {key}, v text)")
+        execute(connection, "ALTER TABLE many REPLICA IDENTITY FULL")
+        execute(
+            connection, "INSERT INTO many SELECT i, repeat(md5(i::text), 3) FROM generate_series(1, 20000) i"
+        )
+        part = MirroredTables(tables=("public.many",))
+        mirror, *_ = FollowedMirror.of(database, tmp_path, SLOT, part).prepare()
+        right, reading = traced(mirror)
+        assert right.is_right
+        execute(connection, "UPDATE many SET v = v || '!'")
+        found, comparing = traced(mirror)
+        drop_slot(connection, SLOT)
+    assert found.undecided == (20_000 if key else 40_000)
+    assert comparing - reading < 4 << 20
+
+
+def traced(mirror: MirroredLake) -> tuple[TableComparison, int]:
+    """What a comparison of the only table found, and how many bytes of Python's it took at most."""
+    tracemalloc.start()
+    try:
+        [found] = mirror.comparer().compare()
+        return found, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_rows_without_a_key_are_told_apart_by_all_that_they_show(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LakeComparer, "_await_complete", lambda *_: True)
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE equals (n float8, v text)")
+        execute(connection, "ALTER TABLE equals REPLICA IDENTITY FULL")
+        execute(connection, "INSERT INTO equals SELECT i % 4, 'v' FROM generate_series(1, 16) i")
+        part = MirroredTables(tables=("public.equals",))
+        mirror, *_ = FollowedMirror.of(database, tmp_path, SLOT, part).prepare()
+        for change in (
+            "DELETE FROM equals WHERE n = 1",
+            "DELETE FROM equals WHERE ctid = '(0,2)'",
+            "INSERT INTO equals VALUES ('-0', 'v'), ('-0', 'v'), (2, NULL), (3, 'v')",
+        ):
+            execute(connection, change)
+        [found] = mirror.comparer().compare()
+        drop_slot(connection, SLOT)
+    assert found.surplus == [("{'n': 1.0, 'v': 'v'}",)]
+    assert found.missing == [("{'n': -0.0, 'v': 'v'}",), ("{'n': 2.0, 'v': None}",)]
+    assert found.different == [("{'n': 2.0, 'v': 'v'}",), ("{'n': 3.0, 'v': 'v'}",)]
 
 
 def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirroredLake, database: str) -> None:
