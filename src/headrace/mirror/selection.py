@@ -139,9 +139,13 @@ class Selection:
         self._publication = config.publication
         self._salt = config.mask_salt if isinstance(config.mask_salt, Secret) else None
 
+    def matches(self, table: TableName) -> bool:
+        """Tell whether a part of the file mirrors a table of this name."""
+        return any(part.matches(table) for part in self._parts)
+
     def keeps_log(self, table: TableName) -> bool:
         """Tell whether the slot keeps the log for a table while it waits."""
-        return any(part.matches(table) for part in self._parts) and self._part(table).on_error == "wait"
+        return self.matches(table) and self._part(table).on_error == "wait"
 
     def names(self, table: TableName) -> bool:
         """Tell whether the file names a table itself, not by a pattern."""
@@ -158,7 +162,7 @@ class Selection:
         found = tuple(
             table
             for table in list_tables(session)
-            if self._matches(table) and (table not in owned or self.names(table))
+            if self.matches(table) and (table not in owned or self.names(table))
         )
         if not found:
             patterns = [pattern for part in self._parts for pattern in part.patterns]
@@ -197,7 +201,7 @@ class Selection:
         excluded = {
             table: "`exclude` takes it out"
             for table in list_tables(session)
-            if any(part.excludes(table) for part in self._parts) and not self._matches(table)
+            if any(part.excludes(table) for part in self._parts) and not self.matches(table)
         }
         silent = {
             table: why
@@ -206,12 +210,9 @@ class Selection:
                 (_UNLOGGED, "it is unlogged: its changes are not in the log"),
             )
             for table in (TableName(*row) for row in session.query(sql))
-            if self._matches(table) and not self.names(table)
+            if self.matches(table) and not self.names(table)
         }
         return excluded | silent
-
-    def _matches(self, table: TableName) -> bool:
-        return any(part.matches(table) for part in self._parts)
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]
@@ -228,14 +229,16 @@ class Selection:
                 return known, problems
 
     def read(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, MirroredTable]:
-        """Read what the database says of `tables`, at one moment; one that it does not have is absent.
+        """Read what the database says of `tables`, at one moment.
+
+        One that it does not have, or that the file does not mirror any more, is left out.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
         # One snapshot for all queries: a column of one moment and a type of another would be a third table.
         with session.one_snapshot():
-            return self._read(session, sorted(set(tables)))
+            return self._read(session, sorted(filter(self.matches, set(tables))))
 
     def _read(self, session: ReadSession, names: Sequence[TableName]) -> dict[TableName, MirroredTable]:
         known, problems = self._read_known(session, names)

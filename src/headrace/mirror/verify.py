@@ -187,12 +187,14 @@ class LakeComparer:
         )
 
     def _compare_all(self, names: Sequence[TableName], *, repair: bool) -> Iterator[TableComparison]:
-        known = self._notes.table.read().tables
+        noted = self._notes.table.read().tables
+        # One that was taken out of the file is left as it is; the next start forgets it.
+        known = {name: position for name, position in noted.items() if self._ends.selection.matches(name)}
         unknown = [name for name in names if name not in known]
         if unknown:
             raise HeadraceError(
                 Kind.BINDING,
-                f"the lake has no table {unknown[0]}",
+                f"the lake has no table {unknown[0]} that the file mirrors",
                 f"It has: {', '.join(map(str, sorted(known)))}.",
             )
         for name in sorted(names or known):
@@ -205,7 +207,11 @@ class LakeComparer:
         if not repair and known.waits_for is not None:
             return TableComparison(name, waits_for=known.waits_for)
         try:
-            return self._compare_and_repair(name, known) if repair else self._compare(name)
+            action = self._decide(name, known)
+            # Rows of one mode read as another's would all be wrong, or could not be read.
+            if isinstance(action, Wait) and not action.ends_with_load:
+                return TableComparison(name, waits_for=action.error.cause)
+            return self._compare_and_repair(name, known, action) if repair else self._compare(name)
         except HeadraceError as error:
             if not concerns_table(error):
                 raise
@@ -217,12 +223,12 @@ class LakeComparer:
             why = self._chooser.waiting.reason(name) or "the lake does not have it yet"
             yield TableComparison(name, waits_for=why)
 
-    def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
+    def _compare_and_repair(
+        self, name: TableName, known: TablePosition, action: Action | None
+    ) -> TableComparison:
+        """Compare a table, and read it again where it differs, or where that ends its waiting."""
         found = self._compare(name)
-        action = self._decide(name, known)
-        if isinstance(action, Wait) and not action.ends_with_load:
-            found.waits_for = action.error.cause
-        elif found.wrong or found.undecided or isinstance(action, Wait):
+        if found.wrong or found.undecided or isinstance(action, Wait):
             self._read_again(found)
         else:
             found.waits_for = known.waits_for

@@ -199,6 +199,46 @@ def test_a_repaired_table_waits_no_more(mirror: MirroredLake) -> None:
     assert (noted.waits_for, noted.version) == (None, lake.version)
 
 
+def test_a_table_that_was_taken_out_of_the_file_is_left_out(mirror: MirroredLake) -> None:
+    """Also one that a pattern matches, and `exclude` takes out."""
+    _, *others = mirror.config.tables
+    rest = MirroredTables(tables=("public.*",), exclude=("public.versions",))
+    for parts in (others, [*others, rest]):
+        other = with_parts(mirror, *parts)
+        found = compare(other)
+        assert [(name, found[name].is_right) for name in found] == [("events", True), ("wide", True)]
+        with pytest.raises(HeadraceError, match="no table versions that the file mirrors"):
+            list(other.comparer().compare([TableName("public", "versions")]))
+
+
+def test_an_adoption_reads_no_table_that_was_taken_out_of_the_file(mirror: MirroredLake) -> None:
+    other = with_parts(mirror, *mirror.config.tables[1:])
+    with pytest.raises(HeadraceError, match="nothing to adopt"), other.plan_adoption():
+        pass
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_table_that_the_file_wants_in_another_mode_waits(mirror: MirroredLake, repair: bool) -> None:
+    versions, events, wide = mirror.config.tables
+    parts = [
+        MirroredTables(tables=versions.tables),
+        MirroredTables(tables=events.tables, soft_delete=True),
+        MirroredTables(tables=wide.tables, mode="history", exclude_columns=("doc",), where="id > 5"),
+    ]
+    found = compare(with_parts(mirror, *parts), repair=repair)
+    assert [*found] == ["events", "versions", "wide"]
+    for name, one in found.items():
+        assert f"the lake's table {name} was not written in the mode" in str(one.waits_for)
+        assert (one.wrong, one.read_again, one.is_right) == (0, False, False)
+    assert all(found.is_right for found in compare(mirror).values())
+
+
+def with_parts(mirror: MirroredLake, *parts: MirroredTables) -> MirroredLake:
+    """The same lake under a changed file."""
+    config = mirror.config.model_copy(update={"tables": parts})
+    return MirroredLake(mirror.url, config, SilentReporter(), threading.Event())
+
+
 @pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
 def test_many_changes_on_their_way_take_little_memory(database: str, tmp_path: Path, key: str) -> None:
     """Beside what it takes to read the rows."""
