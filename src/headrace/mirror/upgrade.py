@@ -49,8 +49,10 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
             now = read_positions(replication, ends.slot)
         with ReadSession(ends.url) as session:
             tables = ends.selection.read(session, known.tables)
+        # What was taken out of the file is forgotten, as by a start.
+        noted = {name: position for name, position in known.tables.items() if ends.selection.matches(name)}
         # One that waits is read anew once it can go on: what it lacks is in no log.
-        complete = {name: position for name, position in known.tables.items() if position.waits_for is None}
+        complete = {name: position for name, position in noted.items() if position.waits_for is None}
         differences = [
             difference
             for name, position in complete.items()
@@ -64,7 +66,7 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
             published = read_published(connection, ends.publication, [*known.tables])
         stream = Offset(confirmed).to_json() | now.origin.to_json() | published.to_json()
         moved = {name: _moved(position, tables[name], confirmed) for name, position in complete.items()}
-        write = partial(notes.write, LakePositions({**known.tables, **moved}, stream))
+        write = partial(notes.write, LakePositions({**noted, **moved}, stream))
         yield PlannedAdoption(before.system, reached.lsn, now.origin.system, confirmed, write)
 
 
