@@ -73,9 +73,7 @@ def main() -> None:
 
 
 def _drained(
-    deployment: Deployment,
-    running: AbstractContextManager[Peer | None],
-    parts: Sequence[Sequence[int]],
+    deployment: Deployment, running: AbstractContextManager[Peer | None], parts: Sequence[Sequence[int]]
 ) -> float | None:
     """The seconds that a peer takes for the same, warmed up alike; None where it is not here."""
     with running as peer:

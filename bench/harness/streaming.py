@@ -31,10 +31,7 @@ def compare(
     with log_server() as log:
         peers, ours = measure(log, count, per_transaction, backlog_bytes)
     report.machine()
-    rows = [
-        ("pg_recvlogical → /dev/null", *_rates(count, peers)),
-        ("Headrace → Arrow", *_rates(count, ours)),
-    ]
+    rows = [("pg_recvlogical → /dev/null", *_rates(count, peers)), ("Headrace → Arrow", *_rates(count, ours))]
     report.table((f"{count:,} changes", "seconds", "changes/s"), rows)
     sys.exit(not report.result(name, statistics.median(peers) / statistics.median(ours), bar))
 

@@ -66,13 +66,7 @@ GUIDES = {
 """The guide of each command, in `docs/`."""
 
 
-_SHARED = (
-    "--config",
-    "--slot",
-    "--publication",
-    "--yes",
-    "--log-format",
-)
+_SHARED = ("--config", "--slot", "--publication", "--yes", "--log-format")
 _EVERYWHERE = ("--format", "--log-level")
 
 

@@ -23,11 +23,7 @@ from support.metrics_recorder import STEP_SECONDS, MetricsRecorder
 from support.promtool import RECORDINGS, fired, used_metrics
 from support.tcp_proxy import TcpProxy
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(1200),
-    needs(PROMTOOL),
-]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), needs(PROMTOOL)]
 _WITHIN = 120.0
 
 

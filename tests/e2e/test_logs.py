@@ -54,8 +54,6 @@ def test_a_long_range_shows_its_documents_before_it_is_finished(deploy: Deploy) 
             120,
         )
         pipeline.wait_until(
-            lambda: progress.search(pipeline.output.read_text()) is not None,
-            "logged no progress",
-            60,
+            lambda: progress.search(pipeline.output.read_text()) is not None, "logged no progress", 60
         )
         pipeline.kill()

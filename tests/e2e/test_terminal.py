@@ -185,10 +185,7 @@ def test_the_demo_s_servers_stay_up_where_its_run_has_ended(demo: Demo) -> None:
     assert demo.members() == []
 
 
-@pytest.mark.parametrize(
-    "moment",
-    ["starting OpenSearch", pytest.param("live", marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize("moment", ["starting OpenSearch", pytest.param("live", marks=pytest.mark.long)])
 def test_a_second_ctrl_c_ends_the_demo_at_once_and_its_servers_follow(demo: Demo, moment: str) -> None:
     demo.shows(moment)
     members = demo.members()

@@ -30,9 +30,7 @@ def adopted(pipeline: Headrace) -> str:
 
 @pytest.mark.long
 def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
-    servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
-    opensearch: EmbeddedOpenSearch,
-    tmp_path: Path,
+    servers: tuple[EmbeddedPostgres, EmbeddedPostgres], opensearch: EmbeddedOpenSearch, tmp_path: Path
 ) -> None:
     old, new = servers
     before = old.create_database("shop")

@@ -93,8 +93,7 @@ class FollowedMirror:
     def of(cls, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta") -> Self:
         """The mirror of some tables in a folder, whose publication is called as its slot is."""
         return cls(
-            url,
-            MirrorConfig(location=str(folder), format=kind, slot=slot, publication=slot, tables=parts),
+            url, MirrorConfig(location=str(folder), format=kind, slot=slot, publication=slot, tables=parts)
         )
 
     def prepare(self) -> tuple[MirroredLake, list[TableName], Told]:

@@ -68,11 +68,7 @@ def written() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         files = write_deployment(Path(folder), "", "").parent
         schemas = {name: normalised(load_schema(files / f"{name}.schema.yml", name)) for name in INDEXES}
-    return {
-        "state": state.to_json(),
-        "offset": Offset(32, 48, 7, COMMIT).to_json(),
-        "schemas": schemas,
-    }
+    return {"state": state.to_json(), "offset": Offset(32, 48, 7, COMMIT).to_json(), "schemas": schemas}
 
 
 def lost(before: object, now: object) -> bool:

@@ -31,8 +31,7 @@ ELEMENTS_SCHEMA = pa.schema(
     [
         pa.field("op", pa.string()),
         pa.field(
-            "reference",
-            pa.struct([pa.field("source_id", pa.string()), pa.field("element_id", pa.string())]),
+            "reference", pa.struct([pa.field("source_id", pa.string()), pa.field("element_id", pa.string())])
         ),
         pa.field("labels", _LABELS),
         pa.field("effective_from", pa.int64()),
@@ -147,13 +146,7 @@ def _of_one_table(
     return batch, owner
 
 
-_KINDS = {
-    Op.READ: INSERT,
-    Op.INSERT: INSERT,
-    Op.UPDATE: UPDATE,
-    Op.DELETE: DELETE,
-    Op.TRUNCATE: TRUNCATE,
-}
+_KINDS = {Op.READ: INSERT, Op.INSERT: INSERT, Op.UPDATE: UPDATE, Op.DELETE: DELETE, Op.TRUNCATE: TRUNCATE}
 
 
 def _ids(

@@ -60,10 +60,7 @@ class NamedInLog:
             HeadraceError: CONNECTION, DATABASE.
         """
         if relation.table != table:
-            self.leaves = {
-                **self.leaves,
-                table: {**self.leaves.get(table, {}), relation.oid: relation.table},
-            }
+            self.leaves = {**self.leaves, table: {**self.leaves.get(table, {}), relation.oid: relation.table}}
         parameters = (str(relation.oid), str(xid), table.schema, table.name, list(relation.names))
         columns = session.query(_NUMBERS, (*parameters, GONE, self._publication))
         if len(columns) < len(relation.names):  # gone, or published in part

@@ -236,12 +236,7 @@ class RowShape:
 class _Sides:
     """The old and new values of changes, column by column; old values are extracted only when needed."""
 
-    def __init__(
-        self,
-        changes: pa.RecordBatch,
-        names: tuple[str, ...],
-        may_lack: Sequence[Op],
-    ) -> None:
+    def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...], may_lack: Sequence[Op]) -> None:
         self._changes = changes
         self._names = names
         self._may_lack = pa.array([op.value for op in may_lack])

@@ -121,15 +121,7 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
         seen = int(count[-1]) + (done if len(xid) == 1 else 0)
         unfinished = OpenTransaction(int(commit_lsn[-1]), int(time[-1]), int(xid[-1]), seen)
     return Transactions(
-        commit_lsn,
-        time,
-        xid,
-        np.flatnonzero(commits),
-        end_lsn,
-        changes,
-        owner,
-        sequence,
-        unfinished,
+        commit_lsn, time, xid, np.flatnonzero(commits), end_lsn, changes, owner, sequence, unfinished
     )
 
 

@@ -66,9 +66,7 @@ def check_upgraded(
     """
     if now.origin.system == before.system:
         raise HeadraceError(
-            Kind.USAGE,
-            "the server is the one that was read: there is nothing to adopt",
-            "Start as usual.",
+            Kind.USAGE, "the server is the one that was read: there is nothing to adopt", "Start as usual."
         )
     facts = read_slot(connection, slot)
     why = next(_obstacles(now, facts, reached, before), None)

@@ -9,14 +9,7 @@ from typing import Literal
 
 from headrace.catalog import type_check
 from headrace.catalog.comparison import as_stored
-from headrace.catalog.remedies import (
-    KINDS,
-    Advice,
-    conversion_advice,
-    index_advice,
-    key_advice,
-    table_advice,
-)
+from headrace.catalog.remedies import KINDS, Advice, conversion_advice, index_advice, key_advice, table_advice
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model.names import TableName

@@ -17,15 +17,7 @@ from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.schema.raw import RAW_REMEDY, called_functions
-from headrace.schema.tree import (
-    ColumnField,
-    Field,
-    Filter,
-    IndexSpec,
-    JoinField,
-    ObjectField,
-    related_fields,
-)
+from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField, related_fields
 
 _OWN_SCHEMA = "pg_catalog"
 """The schema in which a reading session looks up names without a schema."""
@@ -276,10 +268,7 @@ def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
     if not links:
         return {}
     ordered = sorted(links)
-    columns = (
-        *name_arrays([table for table, _ in ordered]),
-        [column for _, column in ordered],
-    )
+    columns = (*name_arrays([table for table, _ in ordered]), [column for _, column in ordered])
     fanouts = {}
     for schema, name, column, rows, distinct, top_share in session.query(_STATISTICS, columns):
         # Negative: a share of the rows, so that it stays right while the table grows.

@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.catalog.table import (
-    Catalog,
-    Column,
-    ForeignKey,
-    ReplicaIdentity,
-    Table,
-    UniqueKey,
-)
+from headrace.catalog.table import Catalog, Column, ForeignKey, ReplicaIdentity, Table, UniqueKey
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
 

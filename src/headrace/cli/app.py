@@ -706,8 +706,7 @@ def convert(
     origin: Annotated[ConvertibleTool, typer.Argument(help="the tool whose files they are")],
     schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
     url: Annotated[
-        str,
-        typer.Argument(envvar="DATABASE_URL", help="the database whose tables and foreign keys are read"),
+        str, typer.Argument(envvar="DATABASE_URL", help="the database whose tables and foreign keys are read")
     ],
     folder: Folder = Path(),
     sink: ClusterUrl = LOCAL_CLUSTER,

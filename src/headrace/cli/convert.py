@@ -17,13 +17,7 @@ from headrace.tools.saved_files import save_files
 
 
 def convert(
-    context: CommandContext,
-    schema: Path,
-    database: str,
-    folder: Path,
-    sink: str,
-    *,
-    force: bool,
+    context: CommandContext, schema: Path, database: str, folder: Path, sink: str, *, force: bool
 ) -> bool:
     """Convert, write the files, and return whether nothing is left to do by hand.
 

@@ -10,14 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from headrace.config.control import ControlToken
-from headrace.config.deployment import (
-    SINK_TYPES,
-    TAGS,
-    ConnectionParts,
-    Deployment,
-    IndexEntry,
-    sink_kinds,
-)
+from headrace.config.deployment import SINK_TYPES, TAGS, ConnectionParts, Deployment, IndexEntry, sink_kinds
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.config.value import EnvReference
 from headrace.errors import HeadraceError, Kind, LocatedError, Place

@@ -22,11 +22,7 @@ from headrace.capture.named_in_log import NamedInLog
 from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
-from headrace.datasources.publication_membership import (
-    Published,
-    check_published,
-    read_published,
-)
+from headrace.datasources.publication_membership import Published, check_published, read_published
 from headrace.datasources.query_schema import RowsPlan, named_tables
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, Retry

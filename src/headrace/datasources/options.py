@@ -68,8 +68,7 @@ class DatabaseOptions(BaseModel):
     user: str | None = Field(None, description="who connects, in the place of the user in `url`")
     password: SecretStr | None = Field(None, description="in the place of the password in `url`")
     password_command: SecretStr | None = Field(
-        None,
-        description="a program that prints the password at each connect, or `iam:aws`, `iam:azure`, …",
+        None, description="a program that prints the password at each connect, or `iam:aws`, `iam:azure`, …"
     )
     sslmode: str | None = Field(
         None, description="`disable`, `prefer`, `require`, `verify-ca` or `verify-full`, as libpq means them"

@@ -114,10 +114,7 @@ class SnapshotReader(DataSourceReader):
                 row_type, self._columns(row_type), (*_conditions_of(options), *self._pushed(row_type))
             )
             planned = plan_tables(
-                session,
-                [options.table],
-                count=options.num_partitions,
-                target_bytes=options.partition_bytes,
+                session, [options.table], count=options.num_partitions, target_bytes=options.partition_bytes
             )
         return [TablePart(selection, part.ranges) for part in planned[options.table]]
 

@@ -46,9 +46,7 @@ class Release:
 
 
 OPENSEARCH_3 = Release(
-    "opensearch-3.8.0.0",
-    "org.codelibs.opensearch.runner.OpenSearchRunner",
-    "opensearch.yml",
+    "opensearch-3.8.0.0", "org.codelibs.opensearch.runner.OpenSearchRunner", "opensearch.yml"
 )
 
 _ATTEMPTS = 3
@@ -93,10 +91,7 @@ def opensearch_present(environ: Mapping[str, str]) -> bool:
 
 
 def opensearch_jars(
-    java: Path,
-    environ: Mapping[str, str],
-    progress: Progress | None = None,
-    release: Release = OPENSEARCH_3,
+    java: Path, environ: Mapping[str, str], progress: Progress | None = None, release: Release = OPENSEARCH_3
 ) -> Path:
     """Return the folder with all jars; download them (86 MB) if they are not in the cache.
 
@@ -107,11 +102,7 @@ def opensearch_jars(
 
 
 def cached_jars(
-    name: str,
-    jars: Sequence[Jar],
-    java: Path,
-    environ: Mapping[str, str],
-    progress: Progress | None = None,
+    name: str, jars: Sequence[Jar], java: Path, environ: Mapping[str, str], progress: Progress | None = None
 ) -> Path:
     """Return the cache's folder `name` with all `jars`; download them if they are not there.
 

@@ -48,11 +48,7 @@ class EmbeddedPostgres(EmbeddedServer):
     """
 
     def __init__(
-        self,
-        *,
-        durable: bool = True,
-        settings: Mapping[str, str] | None = None,
-        binaries: Path | None = None,
+        self, *, durable: bool = True, settings: Mapping[str, str] | None = None, binaries: Path | None = None
     ) -> None:
         self._settings = {**SETTINGS, **({} if durable else _NOT_DURABLE), **(settings or {})}
         self._password = secrets.token_urlsafe(18)

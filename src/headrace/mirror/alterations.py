@@ -8,16 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import (
-    COLUMN,
-    DROPPED,
-    KEY,
-    MASK,
-    TYPE,
-    is_followed,
-    number_of,
-    with_metadata,
-)
+from headrace.mirror.columns import COLUMN, DROPPED, KEY, MASK, TYPE, is_followed, number_of, with_metadata
 from headrace.mirror.modes import Mode
 
 _TEXTS = frozenset({"text", "varchar"})
@@ -61,13 +52,7 @@ class Alteration:
         return {old: new for new, old in self.sources.items() if new != old}
 
 
-def plan_alteration(
-    old: pa.Schema,
-    new: pa.Schema,
-    *,
-    keeps: bool,
-    highest: int,
-) -> Alteration:
+def plan_alteration(old: pa.Schema, new: pa.Schema, *, keeps: bool, highest: int) -> Alteration:
     """Plan how a table with the columns `old` gets those of `new`, where `drift.py` finds no doubt.
 
     Args:
@@ -149,10 +134,7 @@ def _kept_fields(old: pa.Schema, new: pa.Schema, sources: dict[str, str]) -> Ite
 
 
 def altered_rows(
-    batches: Iterable[pa.RecordBatch],
-    alteration: Alteration,
-    default: Callable[[str], pa.Scalar],
-    mode: Mode,
+    batches: Iterable[pa.RecordBatch], alteration: Alteration, default: Callable[[str], pa.Scalar], mode: Mode
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows with its altered columns.
 

@@ -144,11 +144,7 @@ class DeltaLake:
         with committing(table, position, since, lambda: DeltaTable(self.path(table))) as properties:
             if kept is not None:
                 kept.delta.create_write_transaction(
-                    [*actions],
-                    mode,
-                    columns,
-                    partition_by=partition_by,
-                    commit_properties=properties,
+                    [*actions], mode, columns, partition_by=partition_by, commit_properties=properties
                 )
             else:
                 create_table_with_add_actions(

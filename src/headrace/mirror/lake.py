@@ -206,9 +206,7 @@ def opened(lake: Lake, name: TableName) -> LakeTable:
     table = lake.open(name)
     if table is None:
         raise HeadraceError(
-            Kind.CONTINUITY,
-            f"the lake's table {name} is gone",
-            "Start `headrace mirror`: it loads it anew.",
+            Kind.CONTINUITY, f"the lake's table {name} is gone", "Start `headrace mirror`: it loads it anew."
         )
     return table
 

@@ -264,9 +264,7 @@ class Selection:
         leaves = self._read_leaves(session, found.values())
         return {
             name: replace(
-                table,
-                problem=problems.get(name, table.problem),
-                leaves=leaves.get(table.relation, {}),
+                table, problem=problems.get(name, table.problem), leaves=leaves.get(table.relation, {})
             )
             for name, table in found.items()
         }

@@ -169,10 +169,7 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
                 f'Write exclude_columns = ["{partition.name}"], or partition by something else.',
             )
     if not set(table.lake_schema.names) - {partition.name for partition in table.part.partitions}:
-        yield _unfit(
-            f"partition_by: all columns of {table.name} would be partitions",
-            "Leave one out.",
-        )
+        yield _unfit(f"partition_by: all columns of {table.name} would be partitions", "Leave one out.")
 
 
 def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partition) -> HeadraceError | None:

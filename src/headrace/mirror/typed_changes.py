@@ -16,10 +16,7 @@ from headrace.model.values import column_texts
 
 
 def typed_rows(
-    table: MirroredTable,
-    changes: pa.RecordBatch,
-    former: Mapping[str, str],
-    tell: Callable[[str], object],
+    table: MirroredTable, changes: pa.RecordBatch, former: Mapping[str, str], tell: Callable[[str], object]
 ) -> pa.Table:
     """Return rows in the schema of the table's `RowShape`, with the values that the lake has.
 

@@ -250,10 +250,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     if described(present) == described(table.lake_schema) and partitions_of(lake) == table.part.partitions:
         return Apply()
     alteration = plan_alteration(
-        lake,
-        table.lake_schema,
-        keeps=table.rules.keeps,
-        highest=_highest(table, observed.noted),
+        lake, table.lake_schema, keeps=table.rules.keeps, highest=_highest(table, observed.noted)
     )
     if alteration.needs_load or table.is_known_by_content:
         return Load(

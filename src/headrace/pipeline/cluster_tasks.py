@@ -29,11 +29,7 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
             secondary[name] = (target.kind, own.options if target.is_plain else own.sink)
     with report.working("asking the executors …"):
         grant = check_executors(
-            spark.session,
-            endpoints.database,
-            [endpoints.sink],
-            modules,
-            secondary=secondary,
+            spark.session, endpoints.database, [endpoints.sink], modules, secondary=secondary
         )
     executors, tasks = quantity(grant.executors, "executor"), quantity(grant.places, "task")
     report.done(f"the cluster gives {executors} for {tasks} at once")

@@ -57,11 +57,7 @@ class Definitions:
     """
 
     def __init__(
-        self,
-        project: Project,
-        endpoints: Endpoints,
-        *,
-        clock: Callable[[], float] = time.monotonic,
+        self, project: Project, endpoints: Endpoints, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.project = project
         self.hashes: Mapping[Unit, str] = {}

@@ -15,11 +15,7 @@ from headrace.assembly.statement import document_probe, filter_probes, filter_tr
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding, complete, findings
-from headrace.catalog.checks import (
-    function_findings,
-    label_findings,
-    nested_findings,
-)
+from headrace.catalog.checks import function_findings, label_findings, nested_findings
 from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns

@@ -132,12 +132,7 @@ class OrderDesk:
         return self.mailbox.start(order.id, self.run)
 
     def answer(
-        self,
-        order: Order,
-        text: str = "",
-        *,
-        result: Any = None,
-        error: HeadraceError | None = None,
+        self, order: Order, text: str = "", *, result: Any = None, error: HeadraceError | None = None
     ) -> None:
         """Store what came of an order.
 

@@ -13,11 +13,7 @@ _LOOK_SECONDS = 0.3
 
 
 def follow(
-    mailbox: Mailbox,
-    order: Order,
-    seconds: float,
-    *,
-    is_alive: Callable[[], bool] = lambda: True,
+    mailbox: Mailbox, order: Order, seconds: float, *, is_alive: Callable[[], bool] = lambda: True
 ) -> Order:
     """Wait until an order has ended; return it as it is then, or after so many seconds.
 

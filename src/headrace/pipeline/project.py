@@ -279,11 +279,7 @@ def _project(
     key = StateKey(slot or deployment.source.slot, _prefix_of(deployment, sink))
     targets = {
         name: SinkTarget(
-            name,
-            config,
-            _prefix_of(deployment, config),
-            key if name == primary else key.of_sink(name),
-            files,
+            name, config, _prefix_of(deployment, config), key if name == primary else key.of_sink(name), files
         )
         for name, config in {primary: sink, **deployment.sinks}.items()
     }

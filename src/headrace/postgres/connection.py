@@ -32,11 +32,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 ISOLATION, READ_COMMITTED = "default_transaction_isolation", "read committed"
 """On a standby a session whose transactions are serializable can read nothing."""
 
-KEEPALIVES = {
-    "tcp_keepalives_idle": "5",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "2",
-}
+KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "2"}
 """Settings of the server: it ends an idle session of a host that vanished, and its locks, within 15 s.
 
 The server's defaults take two hours. On a Unix socket the settings have no effect. `tcp_user_timeout` is not
@@ -111,12 +107,7 @@ def place(url: str) -> str:
     return parse_address(url).place
 
 
-def connect(
-    url: str,
-    *,
-    application_name: str = "headrace",
-    autocommit: bool = True,
-) -> Connection:
+def connect(url: str, *, application_name: str = "headrace", autocommit: bool = True) -> Connection:
     """Open a connection to the server of `url`; refuse a connection pooler.
 
     Args:
@@ -187,11 +178,7 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
         raise pooler_error(address.place, "the server process that answers is not the one that was announced")
 
 
-def conninfo_of(
-    url: str,
-    application_name: str,
-    parameters: Mapping[str, str] = MappingProxyType({}),
-) -> str:
+def conninfo_of(url: str, application_name: str, parameters: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return libpq's keyword string to connect with now; it holds the password, so it is never printed.
 
     Raises:

@@ -11,12 +11,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.ddl_plan import Step
-from headrace.postgres.identity import (
-    IdentityChange,
-    IdentityFacts,
-    identity_after,
-    identity_statements,
-)
+from headrace.postgres.identity import IdentityChange, IdentityFacts, identity_after, identity_statements
 from headrace.postgres.publication import PublicationFacts
 from headrace.postgres.quoting import identifier
 

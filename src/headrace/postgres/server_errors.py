@@ -104,9 +104,7 @@ _AWAIT_PRIMARY = (
 def not_primary(place: str, text: str) -> HeadraceError:
     """Return the error of a server that takes no writes, as in a failover."""
     return HeadraceError(
-        Kind.CONNECTION,
-        f"the server at {place} is not the primary now: {text}",
-        _AWAIT_PRIMARY,
+        Kind.CONNECTION, f"the server at {place} is not the primary now: {text}", _AWAIT_PRIMARY
     )
 
 

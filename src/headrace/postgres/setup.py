@@ -236,10 +236,7 @@ def create_publication(publication: str, version: int) -> Step:
     if version >= SENDS_GENERATED_SINCE:
         why += "; it also sends stored generated columns, if a table has any"
     return Step(
-        (
-            f"CREATE PUBLICATION {named} WITH ({_options(version)})",
-            _comment(publication, NOTHING_CHANGED),
-        ),
+        (f"CREATE PUBLICATION {named} WITH ({_options(version)})", _comment(publication, NOTHING_CHANGED)),
         lock="none",
         cost="none while it is empty",
         undo=f"DROP PUBLICATION {named}",
@@ -348,10 +345,7 @@ def unpublished_tables(
 
 
 def add_tables(
-    publication: str,
-    names: Sequence[TableName],
-    slot: SlotFacts | None,
-    selections: Selections | None = None,
+    publication: str, names: Sequence[TableName], slot: SlotFacts | None, selections: Selections | None = None
 ) -> tuple[str, ...]:
     """Return the statements of one transaction that adds tables to the publication.
 

@@ -8,11 +8,4 @@ runs them.
 from headrace.resolution.plan import RequiredColumns, ResolutionPlan, plan_resolution, required_columns
 from headrace.resolution.resolver import Resolver, Touched
 
-__all__ = [
-    "RequiredColumns",
-    "ResolutionPlan",
-    "Resolver",
-    "Touched",
-    "plan_resolution",
-    "required_columns",
-]
+__all__ = ["RequiredColumns", "ResolutionPlan", "Resolver", "Touched", "plan_resolution", "required_columns"]

@@ -77,8 +77,7 @@ def plan_resolution(
         for name in _arriving_as(path.table, catalog):
             by_route = routes.setdefault(name, {})
             by_route[route] = replace(
-                route,
-                reads=_union(by_route[route].reads, path.reads) if route in by_route else path.reads,
+                route, reads=_union(by_route[route].reads, path.reads) if route in by_route else path.reads
             )
     return ResolutionPlan({name: tuple(by_route.values()) for name, by_route in routes.items()})
 

@@ -108,14 +108,8 @@ def _definitions() -> Json:
             "pattern": rf"^\s*({_PLAIN}|{_QUOTED})\s*$",
             "description": "A PostgreSQL name, folded to lower case; in SQL double quotes its case is kept.",
         },
-        "names": {
-            "anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True}],
-        },
-        "key": {
-            "type": "string",
-            "pattern": rf"^\s*{_PLAIN}\s*$",
-            "description": "The key in the document.",
-        },
+        "names": {"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True}]},
+        "key": {"type": "string", "pattern": rf"^\s*{_PLAIN}\s*$", "description": "The key in the document."},
         "scalar": {"type": _SCALAR_TYPES},
         "fields": {"type": "array", "items": {"$ref": "#/$defs/field"}, "description": _TEXTS["fields"]},
         "field": {"anyOf": [{"$ref": f"#/$defs/field_{tag}"} for tag in language.TAGS]},

@@ -14,15 +14,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
-PACKAGES = (
-    "headrace",
-    "pyspark",
-    "pyarrow",
-    "numpy",
-    "psycopg",
-    "urllib3",
-    "tenacity",
-)
+PACKAGES = ("headrace", "pyspark", "pyarrow", "numpy", "psycopg", "urllib3", "tenacity")
 """Packages that tasks import; the first two must have the same version everywhere."""
 
 _TASKS = "headrace.pipeline.worker.worker"

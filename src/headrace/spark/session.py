@@ -86,14 +86,7 @@ _JSON = (
 """The fields of `headrace.logs`."""
 
 
-__all__ = [
-    "LocalSpark",
-    "SparkSession",
-    "given_spark",
-    "local_spark",
-    "master_of",
-    "places_beside",
-]
+__all__ = ["LocalSpark", "SparkSession", "given_spark", "local_spark", "master_of", "places_beside"]
 
 
 @dataclass(frozen=True, slots=True)

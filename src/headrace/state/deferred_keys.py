@@ -63,10 +63,7 @@ class DeferredKeys:
     """
 
     def __init__(
-        self,
-        client: Client,
-        key: StateKey,
-        note_index: Callable[[Identity], None] = lambda _: None,
+        self, client: Client, key: StateKey, note_index: Callable[[Identity], None] = lambda _: None
     ) -> None:
         self._client = client
         self._owner = key.id

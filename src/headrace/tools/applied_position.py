@@ -258,10 +258,7 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
         return _why_unread(applied, slot.name)
     if slot.current < awaited:
         return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
-    return (
-        "the pipeline is behind",
-        "`headrace status` and `headrace lag` say more; it may take longer.",
-    )
+    return ("the pipeline is behind", "`headrace status` and `headrace lag` say more; it may take longer.")
 
 
 def _why_unread(applied: AppliedPosition, slot: str) -> tuple[str, str]:

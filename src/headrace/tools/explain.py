@@ -321,11 +321,7 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
         yield f"sink {name}", says
 
 
-_DEFERRED = {
-    True: "yes",
-    False: "no",
-    None: f"maybe: more than {_MOST_BATCHES} batches of documents are",
-}
+_DEFERRED = {True: "yes", False: "no", None: f"maybe: more than {_MOST_BATCHES} batches of documents are"}
 
 
 def _short(place: Place) -> str:

@@ -365,7 +365,7 @@ def standby_of(primary: EmbeddedPostgres, name: str, **settings: str) -> Iterato
             "primary_conninfo": place,
             "sync_replication_slots": "on",
             **settings,
-        },
+        }
     )
     copied(primary, standby, "--write-recovery-conf")
     try:

@@ -117,9 +117,7 @@ SINCE_15 = {
     "ALTER PUBLICATION p SET TABLE shop (id, name), line, event": "shop has left the publication",
     "ALTER PUBLICATION p SET TABLE shop WHERE (id > 1), line, event": "shop has left the publication",
 }
-SINCE_17 = {
-    "ALTER TABLE shop ALTER twice SET EXPRESSION AS (id * 3)": "made of (generated: (id * 2))",
-}
+SINCE_17 = {"ALTER TABLE shop ALTER twice SET EXPRESSION AS (id * 3)": "made of (generated: (id * 2))"}
 WEAKENING = [
     "ALTER TABLE line REPLICA IDENTITY DEFAULT",
     "ALTER TABLE line REPLICA IDENTITY NOTHING",

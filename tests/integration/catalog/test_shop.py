@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.catalog import (
-    Catalog,
-    findings,
-    list_tables,
-    read_catalog,
-    suggest_name,
-    suggest_schema,
-)
+from headrace.catalog import Catalog, findings, list_tables, read_catalog, suggest_name, suggest_schema
 from headrace.config.load import load_deployment
 from headrace.config.suggestion import suggest_deployment
 from headrace.embedded.postgres import EmbeddedPostgres

@@ -100,10 +100,7 @@ class Stock:
         """As a run does with a secondary sink that was added to the file since."""
         project, endpoints = open_project(self.config, {}), self._endpoints
         beside = project.resolve().secondary[name].sink
-        with (
-            contextlib.closing(Client(endpoints.sink)) as client,
-            contextlib.closing(Client(beside)) as sink,
-        ):
+        with contextlib.closing(Client(endpoints.sink)) as client, contextlib.closing(Client(beside)) as sink:
             store = StateStore(client, project.key)
             state = store.load()
             assert state is not None

@@ -105,9 +105,7 @@ def _take_away(one: Query) -> None:
     raise AssertionError("its reader never lets go")
 
 
-def test_another_server_is_noticed_also_while_the_first_rows_are_read(
-    query: Callable[..., Query],
-) -> None:
+def test_another_server_is_noticed_also_while_the_first_rows_are_read(query: Callable[..., Query]) -> None:
     """The offsets of that time say whose log it is, as those of the stream do; no loss is allowed there."""
     one = query()
     one.sql("INSERT INTO item SELECT g, 'x' FROM generate_series(1, 10) g")

@@ -169,9 +169,7 @@ def test_a_pipeline_keeps_the_newest_rows_and_their_history(
 def run_pipeline(client: SparkSession, folder: Path) -> None:
     """What `spark-pipelines run` does, in a session that there is already."""
     from pyspark.pipelines import cli, spark_connect_pipeline  # noqa: PLC0415
-    from pyspark.pipelines.spark_connect_graph_element_registry import (  # noqa: PLC0415
-        SparkConnectGraphElementRegistry,
-    )
+    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry  # noqa: PLC0415
 
     spec = cli.PipelineSpec(
         name="orders",

@@ -112,12 +112,7 @@ TOLD = [
     ),
     told("ranged", "the values of the column span", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"),
     told("typed", "the values of the column pair", "ALTER TYPE pair ADD ATTRIBUTE z int"),
-    told(
-        "one",
-        "the column n of the table one",
-        "ALTER TABLE one DROP n",
-        "ALTER TABLE one ADD n int",
-    ),
+    told("one", "the column n of the table one", "ALTER TABLE one DROP n", "ALTER TABLE one ADD n int"),
     told(
         "one",
         "the column n of the table one",
@@ -373,19 +368,11 @@ def test_a_column_that_nobody_asked_for_may_change(query: Callable[..., Query], 
         ),
         (("ALTER TABLE bare SET UNLOGGED",), "is unlogged now"),
         (
-            (
-                "ALTER TABLE one SET UNLOGGED",
-                "UPDATE one SET n = 0",
-                "ALTER TABLE one SET LOGGED",
-            ),
+            ("ALTER TABLE one SET UNLOGGED", "UPDATE one SET n = 0", "ALTER TABLE one SET LOGGED"),
             "may have been unlogged meanwhile",
         ),
         (
-            (
-                "ALTER TABLE bare SET UNLOGGED",
-                "UPDATE bare SET n = 0",
-                "ALTER TABLE bare SET LOGGED",
-            ),
+            ("ALTER TABLE bare SET UNLOGGED", "UPDATE bare SET n = 0", "ALTER TABLE bare SET LOGGED"),
             "may have been unlogged meanwhile",
         ),
     ],

@@ -262,10 +262,7 @@ def _order(tables: dict[str, list[Row]], row: Row) -> Row:
     return {
         "select": row["select"],
         "person": person
-        and {
-            "name": person["name"],
-            "tags": [{"code": tag["code"]} for tag in _tags(tables, person["id"])],
-        },
+        and {"name": person["name"], "tags": [{"code": tag["code"]} for tag in _tags(tables, person["id"])]},
         "qty": sum(amounts) if amounts else None,
         "mean": float(sum(amounts) / len(amounts)) if amounts else None,
     }

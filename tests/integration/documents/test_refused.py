@@ -191,9 +191,7 @@ def test_what_is_in_quarantine_is_durable_before_the_task_ends(make: Make) -> No
     world.quarantine.put([])
     world.client.call("PUT", f"/{world.quarantine.index}", {"settings": {"index.blocks.write": True}})
     free = threading.Timer(
-        1.0,
-        world.client.call,
-        ("PUT", f"/{world.quarantine.index}/_settings", {"index.blocks.write": False}),
+        1.0, world.client.call, ("PUT", f"/{world.quarantine.index}/_settings", {"index.blocks.write": False})
     )
     free.start()
     began = time.monotonic()

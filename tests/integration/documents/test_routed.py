@@ -61,7 +61,7 @@ class World(IndexedDatabase):
                 "table": "person",
                 "before": [("id", str(identity))],
                 "after": None if kind is Op.DELETE else [("id", str(identity))],
-            },
+            }
         ]
         return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end)
 

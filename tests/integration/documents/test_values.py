@@ -207,14 +207,7 @@ fields:
             "n": 5,
             "its": {"select": 2, **rest},
         },
-        "3": {
-            "name": "",
-            "place": None,
-            "spot": None,
-            "labels": {},
-            "n": 0,
-            "its": {"select": 3, **rest},
-        },
+        "3": {"name": "", "place": None, "spot": None, "labels": {}, "n": 0, "its": {"select": 3, **rest}},
     }
 
 

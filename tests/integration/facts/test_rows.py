@@ -317,7 +317,4 @@ def test_which_column_an_update_changed_is_not_told(source: Source, identity: st
     )
     source.publish()
     source.sql("UPDATE t SET unread = 1 WHERE id = 1", "UPDATE t SET read = 1 WHERE id = 2")
-    assert told(source) == [
-        ("U", "t", None, ("1", "0", "1", "1")),
-        ("U", "t", None, ("2", "0", "1", "1")),
-    ]
+    assert told(source) == [("U", "t", None, ("1", "0", "1", "1")), ("U", "t", None, ("2", "0", "1", "1"))]

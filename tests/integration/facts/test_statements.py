@@ -110,8 +110,7 @@ def test_composite_keys_and_names_in_mixed_case_keep_their_form(source: Source) 
     )
     start = source.publish()
     source.sql(
-        """INSERT INTO "My Shop"."Line""Items" VALUES (1, 0, 'k')""",
-        'DELETE FROM "My Shop"."Line""Items"',
+        """INSERT INTO "My Shop"."Line""Items" VALUES (1, 0, 'k')""", 'DELETE FROM "My Shop"."Line""Items"'
     )
     changes, _ = take(source.stream(start), start, 2)
     assert {change.table for change in changes} == {TableName("My Shop", 'Line"Items')}

@@ -148,11 +148,7 @@ def test_a_named_table_that_is_made_again_without_its_key_waits_for_it(url: str,
 
 
 @pytest.mark.parametrize(
-    "made",
-    [
-        "CREATE VIEW staging AS SELECT 1 AS n",
-        "CREATE UNLOGGED TABLE staging (id int PRIMARY KEY)",
-    ],
+    "made", ["CREATE VIEW staging AS SELECT 1 AS n", "CREATE UNLOGGED TABLE staging (id int PRIMARY KEY)"]
 )
 def test_what_the_file_names_and_the_log_does_not_have_is_left_out(
     made: str, url: str, tmp_path: Path

@@ -318,11 +318,7 @@ def test_an_index_whose_documents_are_others_is_lost(
 
 @pytest.mark.parametrize(
     "action",
-    [
-        {"add": {"filter": {"term": {"label": "x"}}}},
-        {"add": {"search_routing": "1"}},
-        {"remove": {}},
-    ],
+    [{"add": {"filter": {"term": {"label": "x"}}}}, {"add": {"search_routing": "1"}}, {"remove": {}}],
 )
 def test_an_alias_that_somebody_has_altered_is_set_right(
     ground: Ground, action: dict[str, dict[str, Any]]

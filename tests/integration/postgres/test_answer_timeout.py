@@ -134,11 +134,7 @@ def test_a_server_that_has_no_room_for_a_question_is_waited_for(
 def test_a_server_ends_a_session_whose_host_vanished_within_fifteen_seconds(url: str) -> None:
     """The lock and the claims of a run go with its sessions; what the connection string says stands."""
     shown = "SELECT name, setting FROM pg_settings WHERE name ~ '^tcp_keep' ORDER BY name"
-    expected = {
-        "tcp_keepalives_count": "2",
-        "tcp_keepalives_idle": "5",
-        "tcp_keepalives_interval": "5",
-    }
+    expected = {"tcp_keepalives_count": "2", "tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5"}
     with connect(url) as one, ReadSession(url) as session, ReplicationConnection(url) as stream:
         assert dict(execute(one, shown)) == expected
         assert dict(session.query(shown)) == expected

@@ -93,10 +93,7 @@ def test_both_connections_pin_the_same_settings(postgres: EmbeddedPostgres) -> N
 def test_a_host_that_vanishes_is_noticed_within_thirty_seconds(
     postgres: EmbeddedPostgres, opening: Opening
 ) -> None:
-    with (
-        opening(postgres.url) as session,
-        socket.socket(fileno=os.dup(session._connection.fileno())) as wire,
-    ):
+    with opening(postgres.url) as session, socket.socket(fileno=os.dup(session._connection.fileno())) as wire:
         tcp = socket.IPPROTO_TCP
         idle, pause, count = (
             wire.getsockopt(tcp, getattr(socket, f"TCP_KEEP{name}")) for name in ("IDLE", "INTVL", "CNT")

@@ -360,8 +360,7 @@ def test_the_log_carries_a_stored_key_and_documents_may_need_it(
 ) -> None:
     """From 18 on a generated key is as good as another; before, the report says that it is not there."""
     execute(
-        connection,
-        "CREATE TABLE t (a int, note text, g int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY)",
+        connection, "CREATE TABLE t (a int, note text, g int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY)"
     )
     required = {T: ("g",)}
     facts = read_identities(connection, [T])

@@ -180,8 +180,7 @@ def test_a_part_of_a_partitioned_table_is_refused(url: str, connection: Connecti
 
 
 @pytest.mark.parametrize(
-    ("clause", "identity"),
-    [("(note)", "DEFAULT"), ("(id)", "FULL"), ("WHERE (total > 10)", "DEFAULT")],
+    ("clause", "identity"), [("(note)", "DEFAULT"), ("(id)", "FULL"), ("WHERE (total > 10)", "DEFAULT")]
 )
 def test_why_it_is_refused_the_writers_do_fail(connection: Connection, clause: str, identity: str) -> None:
     """If this fails, the refusal can go."""

@@ -10,11 +10,7 @@ from headrace.catalog.partitions import read_leaves
 from headrace.catalog.read import read_catalog
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.publication import (
-    read_column_lists,
-    read_publication,
-    read_published_roots,
-)
+from headrace.postgres.publication import read_column_lists, read_publication, read_published_roots
 from headrace.postgres.publication_filters import read_filters
 from headrace.postgres.session import ReadSession
 from support import followed_mirror

@@ -13,14 +13,7 @@ from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
 from headrace.state import PipelineState, StateStore
 from headrace.state.key import StateKey
-from headrace.state.orders import (
-    MOST_OPEN,
-    MOST_ORDERS,
-    Mailbox,
-    OrderError,
-    OrderKind,
-    new_order,
-)
+from headrace.state.orders import MOST_OPEN, MOST_ORDERS, Mailbox, OrderError, OrderKind, new_order
 from support.memory_mailbox import MemoryMailbox
 
 _PREFIX = "orders_"

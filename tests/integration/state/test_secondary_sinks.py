@@ -90,11 +90,7 @@ def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client
         one.has_lost_keys(),
         SecondarySinkNotes(client, StateKey("s", prefix, "b")).has_lost_keys(),
         other.has_lost_keys(),
-    ) == (
-        True,
-        True,
-        False,
-    )
+    ) == (True, True, False)
     client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
     one.deferred.add("g", [[("1",)]], 12)
     client.call("DELETE", f"/{prefix}headrace_deferred_secondary")

@@ -26,14 +26,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.status import StatusBoard, StatusServer
 from headrace.status.board import Positions
 from support.accessibility import serious_findings
-from support.console_states import (
-    STATES,
-    FakeExplains,
-    board_in,
-    busy_stages,
-    fill_history,
-    keep_reporting,
-)
+from support.console_states import STATES, FakeExplains, board_in, busy_stages, fill_history, keep_reporting
 from support.means import CHROMIUM, needs
 
 SCREENSHOTS = os.environ.get("HEADRACE_SCREENSHOTS")

@@ -100,9 +100,7 @@ def read(buffer: ChangeBuffer, start: Offset, end: Offset) -> list[tuple[int, in
 
 transactions = st.lists(
     st.tuples(
-        st.lists(st.integers(0, 100), min_size=1, max_size=12),
-        st.sets(st.integers(1, 12)),
-        st.booleans(),
+        st.lists(st.integers(0, 100), min_size=1, max_size=12), st.sets(st.integers(1, 12)), st.booleans()
     ),
     min_size=1,
     max_size=12,

@@ -30,10 +30,7 @@ ELASTICSEARCH_8, ELASTICSEARCH_9 = "8.19.4", "9.2.0"
 _HERE = Path(__file__).parent
 _JAVA_MINIMUM = 21
 _TRANSPORT = "transport-netty4"
-_MODULES = {
-    _TRANSPORT: "org.elasticsearch.transport.netty4.Netty4Plugin",
-    "stand-ins": "standins.StandIns",
-}
+_MODULES = {_TRANSPORT: "org.elasticsearch.transport.netty4.Netty4Plugin", "stand-ins": "standins.StandIns"}
 _LOGGING = """\
 status = error
 appender.console.type = Console

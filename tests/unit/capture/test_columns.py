@@ -9,13 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.capture import Offset
-from headrace.capture.columns import (
-    WIDEST_COMPARED,
-    KeptColumns,
-    Projection,
-    changes_batch,
-    covers,
-)
+from headrace.capture.columns import WIDEST_COMPARED, KeptColumns, Projection, changes_batch, covers
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op

@@ -53,12 +53,7 @@ REREAD = Reread(_ITEM, {"id": "integer"}, ("id", "name", "body"))
 
 def test_the_kinds_of_change() -> None:
     batch = shape().rows(
-        changes(
-            ("c", None, ROW),
-            ("u", None, {**ROW, "name": None}),
-            ("d", KEY, None),
-            ("t", None, None),
-        )
+        changes(("c", None, ROW), ("u", None, {**ROW, "name": None}), ("d", KEY, None), ("t", None, None))
     )
     assert batch.schema == shape().schema
     assert found(batch) == [

@@ -15,10 +15,7 @@ from headrace.model.names import TableName
 from unit.assembly import shop
 
 T = TableName("public", "t")
-COLUMNS = {
-    "id": ColumnPrint(1, 23, -1, "integer", "", 700),
-    "note": ColumnPrint(2, 25, -1, "text", "", 700),
-}
+COLUMNS = {"id": ColumnPrint(1, 23, -1, "integer", "", 700), "note": ColumnPrint(2, 25, -1, "text", "", 700)}
 PART = PartPrint(T, "d", frozenset({"id"}), 50, "p")
 TABLE = TablePrint(50, COLUMNS, {50: PART}, frozenset({(9, None, False)}), {1: "id", 2: "note", 3: "unread"})
 FOUND = Fingerprint({T: TABLE}, (5, False, "insert, update, delete, truncate", False, 700), 100)

@@ -8,14 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.mirror.delta import DeltaLake
-from headrace.mirror.partition_bounds import (
-    Ahead,
-    Bound,
-    can_tell,
-    condition,
-    parse_bounds,
-    rows_within,
-)
+from headrace.mirror.partition_bounds import Ahead, Bound, can_tell, condition, parse_bounds, rows_within
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.model.names import TableName
 from headrace.model.types import ArrowForm, Json

@@ -17,16 +17,7 @@ from headrace.mirror.lake import LakeTable
 from headrace.mirror.partition_bounds import Bound
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import (
-    Alter,
-    Apply,
-    Load,
-    ObservedTable,
-    ReadParts,
-    Wait,
-    decide,
-    has_other_names,
-)
+from headrace.mirror.units import Alter, Apply, Load, ObservedTable, ReadParts, Wait, decide, has_other_names
 from headrace.model.names import TableName
 from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType

@@ -117,10 +117,7 @@ MESSAGES: dict[str, tuple[bytes, Message]] = {
     "stream start": (b"S" + u32(7) + b"\x01", StreamStart(7, first=True)),
     "stream goes on": (b"S" + u32(7) + b"\x00", StreamStart(7, first=False)),
     "stream stop": (b"E", StreamStop()),
-    "stream commit": (
-        b"c" + u32(7) + b"\0" + u64(16) + u64(48) + u64(9),
-        StreamCommit(7, 16, 48, EPOCH + 9),
-    ),
+    "stream commit": (b"c" + u32(7) + b"\0" + u64(16) + u64(48) + u64(9), StreamCommit(7, 16, 48, EPOCH + 9)),
     "stream abort": (b"A" + u32(7) + u32(8), StreamAbort(7, 8)),
 }
 

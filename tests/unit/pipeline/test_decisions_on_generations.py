@@ -182,10 +182,7 @@ def test_settings_that_are_refused_are_told_of_their_index_and_stop_nothing() ->
 
 @pytest.mark.parametrize(
     "seen",
-    [
-        {"sinks": {"": AWAY}},
-        {"catalog": Unknown(HeadraceError(Kind.CONNECTION, "it does not answer"))},
-    ],
+    [{"sinks": {"": AWAY}}, {"catalog": Unknown(HeadraceError(Kind.CONNECTION, "it does not answer"))}],
 )
 @pytest.mark.parametrize("generations", [(SERVED,), (SERVED, BUILDING), ()])
 def test_what_is_unknown_is_never_taken_for_absent(generations: Generations, seen: dict[str, object]) -> None:

@@ -8,12 +8,7 @@ import pytest
 from headrace.errors import Kind, Retry
 from headrace.postgres.connection import with_defaults
 from headrace.postgres.quoting import replication_literal
-from headrace.postgres.server_errors import (
-    RemovedLogError,
-    connection_error,
-    sqlstate_error,
-    statement_error,
-)
+from headrace.postgres.server_errors import RemovedLogError, connection_error, sqlstate_error, statement_error
 
 URL = "postgresql://me:secret@db.example:5433/shop"
 

@@ -40,13 +40,7 @@ def read(spec: IndexSpec, table_name: str) -> list[set[str] | None]:
 
 PRODUCT = JoinField("product", "belongs_to", name("products"), ("sku",), (), PLACE, column=("product_sku",))
 ITEMS = JoinField(
-    "items",
-    "has_many",
-    name("items"),
-    ("order_id", "pos"),
-    (PRODUCT,),
-    PLACE,
-    foreign_key=("order_id",),
+    "items", "has_many", name("items"), ("order_id", "pos"), (PRODUCT,), PLACE, foreign_key=("order_id",)
 )
 ORDERS = JoinField("orders", "has_many", name("orders"), ("id",), (ITEMS,), PLACE, foreign_key=("user_id",))
 TAGS = JoinField(
@@ -135,10 +129,7 @@ def test_an_aggregate_leads_as_a_join_does() -> None:
 
 def test_a_key_of_another_kind_is_looked_up_in_the_parent() -> None:
     """A text that means a number need not be written as the number's key is."""
-    other = catalog(
-        table("users", "id:int8", "id"),
-        table("visits", "id:int8 who:numeric", "id"),
-    )
+    other = catalog(table("users", "id:int8", "id"), table("visits", "id:int8 who:numeric", "id"))
     visits = AggregateField("n", "count", name("visits"), PLACE, foreign_key=("who",))
     (route,) = plan_resolution([index(visits)], other).routes[name("visits")]
     assert route.statement is not None

@@ -126,10 +126,7 @@ def test_mistakes_of_a_file(load: Load, text: str, place: str, said: str) -> Non
             "ids takes no 'column'",
         ),
         ("count: a\n    table: t\n    foreign_key: x\n    required: true", "unknown key 'required'"),
-        (
-            f"has_many: a\n    {JOIN}foreign_key: x\n    references: [y, z]",
-            "1 column for a key of 2 (y, z)",
-        ),
+        (f"has_many: a\n    {JOIN}foreign_key: x\n    references: [y, z]", "1 column for a key of 2 (y, z)"),
         (f"belongs_to: a\n    {JOIN}references: x", "belongs_to takes no 'references'"),
         (
             "count: a\n    table: t\n    references: x\n    through: {table: j, left_key: l, right_key: r}",

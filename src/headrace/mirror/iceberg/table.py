@@ -251,10 +251,7 @@ def data_folder(table: Table) -> FileSystem:
 
 
 def write_data(
-    name: TableName,
-    change: Transaction,
-    batches: Iterable[pa.RecordBatch],
-    file_bytes: int,
+    name: TableName, change: Transaction, batches: Iterable[pa.RecordBatch], file_bytes: int
 ) -> list[DataFile]:
     """Write rows to new data files of a table, each of one partition; no commit names them yet.
 

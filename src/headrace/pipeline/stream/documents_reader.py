@@ -224,11 +224,7 @@ class DocumentsReader(DataSourceStreamReader):
             exit_on_sigterm()
             following = self._settings.following
             prepared = prepare_slot(
-                self._url,
-                slot=following.slot,
-                publication=following.publication,
-                tables=(),
-                create=False,
+                self._url, slot=following.slot, publication=following.publication, tables=(), create=False
             )
             first = following.first_offset(prepared.confirmed)
             self._initial = first.to_json() | origin_of(prepared).to_json()

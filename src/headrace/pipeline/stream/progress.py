@@ -124,11 +124,7 @@ class ProgressTracker:
             with attempt:
                 # Counted behind the batch: what its tasks have deferred was stored before it ended.
                 state = self.store.advance(
-                    reached.lsn,
-                    counters,
-                    deferred=self.deferred.count() > 0,
-                    last=reached.last,
-                    began=began,
+                    reached.lsn, counters, deferred=self.deferred.count() > 0, last=reached.last, began=began
                 )
         # Behind the durable state: the server forgets what is confirmed. A kill in between confirms it later.
         self.signals.set_confirm_limit(state.applied)

@@ -485,12 +485,7 @@ class Worker:
                 return self.sink.delivery.write(reported, version, unreadable)
 
     def _assemble(
-        self,
-        session: ReadSession,
-        index: str,
-        keys: Sequence[Key],
-        version: Lsn,
-        unreadable: list[Rejection],
+        self, session: ReadSession, index: str, keys: Sequence[Key], version: Lsn, unreadable: list[Rejection]
     ) -> Iterator[DocumentOperation]:
         """Yield the operations of one generation; an error that is not retryable names it."""
         unit = self.work.plan.unit_of(index)

@@ -57,9 +57,7 @@ class Endpoint:
     def with_timeout(self, seconds: float) -> Endpoint:
         """Return the same endpoint with shorter timeouts: `seconds` for an answer, half for a connection."""
         return replace(
-            self,
-            timeout=min(self.timeout, seconds),
-            connect_timeout=min(self.connect_timeout, seconds / 2),
+            self, timeout=min(self.timeout, seconds), connect_timeout=min(self.connect_timeout, seconds / 2)
         )
 
     @property

@@ -144,9 +144,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     said = f": {why}" if why else ""
     if status == _UNAUTHORIZED:
         return HeadraceError(
-            Kind.AUTHENTICATION,
-            f"OpenSearch at {place} refused the credentials{said}",
-            _CREDENTIALS,
+            Kind.AUTHENTICATION, f"OpenSearch at {place} refused the credentials{said}", _CREDENTIALS
         )
     passes = _PASSES.search(data) is not None
     if status == _FORBIDDEN and not passes:

@@ -15,12 +15,7 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.documents import refresh
-from headrace.sinks.opensearch.settings import (
-    IndexOptions,
-    adjust,
-    backfill_settings,
-    template_fault,
-)
+from headrace.sinks.opensearch.settings import IndexOptions, adjust, backfill_settings, template_fault
 
 _OURS = "headrace"
 _WRITE = ".write"

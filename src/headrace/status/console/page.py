@@ -12,14 +12,7 @@ from headrace.postgres.slot import SlotFacts
 from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
 from headrace.status.console.events import Happening
-from headrace.status.console.formats import (
-    UNKNOWN,
-    age_text,
-    clock_text,
-    moment_text,
-    rate_text,
-    short_text,
-)
+from headrace.status.console.formats import UNKNOWN, age_text, clock_text, moment_text, rate_text, short_text
 from headrace.status.console.headline import (
     LITTLE_ROOM_SECONDS,
     Headline,

@@ -138,11 +138,7 @@ class Report:
     @property
     def drift(self) -> dict[Verdict, Drift]:
         """The wrong documents, by verdict."""
-        return {
-            Verdict.MISSING: self.missing,
-            Verdict.EXTRA: self.extra,
-            Verdict.DIFFERENT: self.different,
-        }
+        return {Verdict.MISSING: self.missing, Verdict.EXTRA: self.extra, Verdict.DIFFERENT: self.different}
 
     @property
     def repaired(self) -> int:

@@ -169,12 +169,7 @@ def test_texts_of_another_type_do_not_fit_and_end_nothing() -> None:
 def test_amounts_of_money_in_other_locales() -> None:
     assert read(
         kind("money"), "1.234,50 €", "(€ 0.05)", "\u22121 234,50 kr", "-$92,233,720,368,547,758.08"
-    ) == [
-        Decimal("1234.50"),
-        Decimal("-0.05"),
-        Decimal("-1234.50"),
-        Decimal("-92233720368547758.08"),
-    ]
+    ) == [Decimal("1234.50"), Decimal("-0.05"), Decimal("-1234.50"), Decimal("-92233720368547758.08")]
 
 
 def test_a_zone_with_minutes_and_seconds_is_understood() -> None:

@@ -87,11 +87,7 @@ def test_attempts_that_fail_are_spans_of_their_own() -> None:
             raise busy
     with times.writing():
         list(times.assembling(operations(1)))
-    assert set(spans_of(times)) == {
-        (Stage.ASSEMBLE, ""),
-        (Stage.WRITE, busy.code),
-        (Stage.WRITE, ""),
-    }
+    assert set(spans_of(times)) == {(Stage.ASSEMBLE, ""), (Stage.WRITE, busy.code), (Stage.WRITE, "")}
 
 
 def test_a_sink_has_no_part_in_documents_that_cannot_be_read() -> None:

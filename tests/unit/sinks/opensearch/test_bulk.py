@@ -131,10 +131,7 @@ def test_what_the_server_fails_at_is_sent_again_and_named_without_its_values() -
     error = {"type": "number_format_exception", "reason": 'For input string: "secret"'}
     answer = {
         "errors": True,
-        "items": [
-            {"index": {"status": 500, "error": error}},
-            {"index": {"status": 429, "error": BUSY}},
-        ],
+        "items": [{"index": {"status": 500, "error": error}}, {"index": {"status": 429, "error": BUSY}}],
     }
     chunk = [item("bad"), item("busy")]
     verdict = bulk.judge(json.dumps(answer).encode(), chunk)

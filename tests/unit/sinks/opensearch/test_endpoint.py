@@ -61,10 +61,7 @@ def test_parts_of_a_path_are_escaped() -> None:
     [
         (Endpoint(("https://search:9200",), verify=False), "tls_verify = false.* and search:9200 "),
         (Endpoint(("http://search:9200",), username="u", password="p"), "to search:9200 in the clear"),
-        (
-            Endpoint(("https://a", "http://u:s3cret@b:1")),
-            "to b:1 in the clear",
-        ),
+        (Endpoint(("https://a", "http://u:s3cret@b:1")), "to b:1 in the clear"),
         (Endpoint(("http://[fd00::1]:9200",), api_key="i:k"), "in the clear"),
         (Endpoint(("http://search:9200",), bearer_token="s3cret"), "in the clear"),
         (Endpoint(("http://search:9200",), aws_region="eu-west-1"), "in the clear"),

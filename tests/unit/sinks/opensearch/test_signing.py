@@ -38,12 +38,7 @@ VECTORS = [  # method, target, token, signature: get-vanilla and the like, of th
         None,
         "5772eed61e12b33fae39ee5e7012498b51d56abc0abb7c60486157bd471c4694",
     ),
-    (
-        "GET",
-        "/?%E1%88%B4=bar",
-        None,
-        "2cdec8eed098649ff3a119c94853b13c643bcf08f8b0a1d91e12c9027818dd04",
-    ),
+    ("GET", "/?%E1%88%B4=bar", None, "2cdec8eed098649ff3a119c94853b13c643bcf08f8b0a1d91e12c9027818dd04"),
     (
         "GET",
         f"/?{UNRESERVED}={UNRESERVED}",
@@ -92,11 +87,7 @@ def test_the_judge_of_the_tests_knows_the_published_signatures(
 
 
 def test_the_judge_knows_the_published_signature_of_a_body() -> None:
-    headers = {
-        "host": HOST,
-        "x-amz-date": TIME,
-        "content-type": "application/x-www-form-urlencoded",
-    }
+    headers = {"host": HOST, "x-amz-date": TIME, "content-type": "application/x-www-form-urlencoded"}
     found = signature(
         "POST",
         "/",
