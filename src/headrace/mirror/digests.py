@@ -89,7 +89,7 @@ class RowsDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class Differences:
+class RowDifferences:
     """The keys of which two sides have other rows.
 
     Attributes:
@@ -105,11 +105,11 @@ class Differences:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def lasting(self, before: Differences) -> Differences:
+    def lasting(self, before: RowDifferences) -> RowDifferences:
         """Return those that differed in the same way before."""
         _, here, there = np.intersect1d(self.keys, before.keys, assume_unique=True, return_indices=True)
         same = here[self.ways[here] == before.ways[there]]
-        return Differences(self.keys[same], self.ways[same], self.kinds[same])
+        return RowDifferences(self.keys[same], self.ways[same], self.kinds[same])
 
 
 class RowHashes:
@@ -151,7 +151,7 @@ class RowHashes:
             keys[:], sums[:] = keys[order], 0
             np.add.at(sums, np.searchsorted(keys, keys), own)
 
-    def compare(self, rows: Iterable[HashedBatch]) -> Differences:
+    def compare(self, rows: Iterable[HashedBatch]) -> RowDifferences:
         """Take all rows of the other side from these, and return what is left on either; once."""
         is_met = np.zeros(len(self._keys), np.bool_)
         surplus = [np.empty((2, 0), np.uint64)]
@@ -164,7 +164,7 @@ class RowHashes:
         others, sums = _summed(*np.concatenate(surplus, axis=1))
         left = np.flatnonzero(self._sums)
         kinds = [np.where(is_met[left], DIFFERENT, MISSING), np.full(len(others), SURPLUS)]
-        return Differences(
+        return RowDifferences(
             np.concatenate([self._keys[left], others]),
             np.concatenate([self._sums[left], -sums]),
             np.concatenate(kinds).astype(np.uint8),

@@ -23,11 +23,11 @@ from headrace.mirror.digests import (
     DIFFERENT,
     MISSING,
     SURPLUS,
-    Differences,
     Flags,
     HashedBatch,
     Hashes,
     KeyFinder,
+    RowDifferences,
     RowHashes,
     RowsDigest,
     hashed,
@@ -112,7 +112,7 @@ class TableComparison:
         """Whether every row is as the database has it, by now."""
         return self.wrong == self.repaired and not self.undecided and self.waits_for is None
 
-    def tell(self, table: MirroredTable, wrong: Differences, keys: Mapping[int, Key]) -> None:
+    def tell(self, table: MirroredTable, wrong: RowDifferences, keys: Mapping[int, Key]) -> None:
         """Say which rows are wrong, by keys as people read them, in order.
 
         Args:
@@ -277,7 +277,7 @@ class LakeComparer:
     def _compare_unmoved(self, name: TableName) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
-        wrong: Differences | None = None
+        wrong: RowDifferences | None = None
         for number in range(_LOOKS):
             # Keys take memory: the last look takes those of the rows that were wrong at each look before.
             sought = _NO_KEYS if wrong is None or number < _LOOKS - 1 else wrong.keys
@@ -397,7 +397,7 @@ class _Look:
     """
 
     table: MirroredTable
-    differing: Differences
+    differing: RowDifferences
     keys: Mapping[int, Key]
     is_complete: bool
 

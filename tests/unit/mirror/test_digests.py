@@ -19,9 +19,9 @@ from headrace.mirror.digests import (
     DIFFERENT,
     MISSING,
     SURPLUS,
-    Differences,
     HashedBatch,
     KeyFinder,
+    RowDifferences,
     RowHashes,
     RowsDigest,
     hashed,
@@ -100,7 +100,7 @@ def test_a_difference_lasts_while_both_sides_differ_in_the_same_way(
     assert len(differing(*now).lasting(differing(*before))) == lasts
 
 
-def differing(ours: Row | None, theirs: Row | None) -> Differences:
+def differing(ours: Row | None, theirs: Row | None) -> RowDifferences:
     here, there = (batches([] if row is None else [row]) for row in (ours, theirs))
     return compared(here, there, ["id"])
 
@@ -144,7 +144,7 @@ def batches(rows: Sequence[Row]) -> list[pa.RecordBatch]:
 
 def compared(
     ours: Sequence[pa.RecordBatch], theirs: Sequence[pa.RecordBatch], key: Sequence[str]
-) -> Differences:
+) -> RowDifferences:
     digest = RowsDigest.of(hashed(ours, key))
     wanted = digest.differing(RowsDigest.of(hashed(theirs, key)))
     return RowHashes(hashed(ours, key), wanted, digest.counts).compare(hashed(theirs, key))

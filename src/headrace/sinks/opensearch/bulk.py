@@ -172,29 +172,32 @@ def judge(data: bytes, chunk: Sequence[Item]) -> ItemVerdict:
 
 def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     """Classify one item's status and error."""
-    kind = error.get("type", "") if isinstance(error, dict) else ""
     # A document that is not there is as gone as the delete wants it.
     if status < 300 or (status == 404 and delete and not error):  # noqa: PLR2004
         return Outcome.DONE
     # The index has this version, or a later one: a repeated batch, or an older change.
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if kind in _BY_TYPE:
-        return _BY_TYPE[kind]
+    if (known := _of_error(error)) is not None:
+        return known
     # A delete has no content, and nothing that is not found is part of a document.
-    if _is_of_index(error) or status == 404 or (status == 400 and delete):  # noqa: PLR2004
+    if status == 404 or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
-    if status in _BUSY or status >= 500:  # noqa: PLR2004
-        return Outcome.RETRY if status in _BUSY else Outcome.FAILED
+    if status in _BUSY:
+        return Outcome.RETRY
+    if status >= 500:  # noqa: PLR2004
+        return Outcome.FAILED
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
-def _is_of_index(error: Any) -> bool:
-    """Tell whether an error says that an index takes no document at all."""
+def _of_error(error: Any) -> Outcome | None:
+    """Return what an error says whatever the status is; None where that decides."""
     if not isinstance(error, dict):
-        return False
+        return None
     kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
-    return _OF_INDEX.fullmatch(kind) is not None or _OF_INDEX_TOO.match(reason) is not None
+    # Such an index takes no document at all.
+    is_of_index = _OF_INDEX.fullmatch(kind) or _OF_INDEX_TOO.match(reason)
+    return _BY_TYPE.get(kind, Outcome.BLOCKED if is_of_index else None)
 
 
 def _names_own_index(item: Item, error: dict[str, Any]) -> bool:
