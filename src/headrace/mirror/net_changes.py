@@ -26,6 +26,8 @@ _TYPE, _LSN, _SEQUENCE, _UNCHANGED = (
 Key = tuple[Any, ...]
 Lookup = Callable[[Sequence[Key], Sequence[str]], dict[Key, dict[str, Any]]]
 """Returns, of the rows with these keys, the values of these columns as the lake holds them."""
+_Source = tuple[int, str, int | Key]
+"""A value that is not known: its row, its column, and the row or the lake's key that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +183,7 @@ def completed(rows: pa.Table, key: Sequence[str], look: Lookup) -> pa.Table:
     if rows.column(_UNCHANGED).null_count == len(rows):
         return rows
     sources = list(_sources(rows, keys_of(rows, key)))
-    elsewhere = [(name, origin) for _, name, origin in sources if isinstance(origin, tuple)]
-    # By `repr`: values of keys need not be comparable with one another.
-    missing = sorted({origin for _, origin in elsewhere}, key=repr)
-    found = look(missing, sorted({name for name, _ in elsewhere})) if missing else {}
+    found = _find_elsewhere(sources, look)
     values = {name: python_values(rows.column(name)) for name in {name for _, name, _ in sources}}
     # Rows come in order, so that a source row is complete before it is used.
     for row, name, origin in sources:
@@ -196,8 +195,16 @@ def completed(rows: pa.Table, key: Sequence[str], look: Lookup) -> pa.Table:
     return rows
 
 
-def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[tuple[int, str, int | Key]]:
-    """Yield each value that is not known: its row, its column, and the row or the lake's key that has it."""
+def _find_elsewhere(sources: Iterable[_Source], look: Lookup) -> dict[Key, dict[str, Any]]:
+    """Return what the lake has of the rows that are not among the changes."""
+    elsewhere = [(name, origin) for _, name, origin in sources if isinstance(origin, tuple)]
+    # By `repr`: values of keys need not be comparable with one another.
+    missing = sorted({origin for _, origin in elsewhere}, key=repr)
+    return look(missing, sorted({name for name, _ in elsewhere})) if missing else {}
+
+
+def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[_Source]:
+    """Yield each value that is not known."""
     kinds = rows.column(_TYPE).to_pylist()
     unchanged = rows.column(_UNCHANGED).to_pylist()
     positions = list(zip(rows.column(_LSN).to_pylist(), rows.column(_SEQUENCE).to_pylist(), strict=True))

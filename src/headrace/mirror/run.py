@@ -86,6 +86,7 @@ class MirrorRun:
         self._url = mirrored.url
         self._report = report
         self._stopping = stopping
+        self._must_reload = False
 
     def session_settings(self, given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """Return the settings of a session of Headrace's own: `given`, and what the engine needs.
@@ -114,23 +115,15 @@ class MirrorRun:
         with contextlib.ExitStack() as held:
             # Not entered: `_hold` takes it, and waits for another mirror that is ending.
             held.push(lock)
-            self._run(spark, lock, once=once, reload=reload)
+            self._must_reload = reload
+            self._run(spark, lock, once=once)
 
-    def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool, reload: bool) -> None:
+    def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool) -> None:
         failures, patience = 0, Patience()
         while True:
             began = time.monotonic()
             try:
-                self._hold(lock)
-                if reload:
-                    self._forget_all()
-                    # Once: a later try would read again what was loaded.
-                    reload = False
-                tables = self._prepare()
-                self._follow_or_watch(spark, tables, once=once)
-                waiting = self.mirrored.waiting.error()
-                if once and waiting is not None:
-                    raise waiting
+                self._try(spark, lock, once=once)
             except LoadStoppedError:
                 return
             except HeadraceError as failure:
@@ -147,6 +140,19 @@ class MirrorRun:
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    def _try(self, spark: LocalSpark, lock: SlotLock, *, once: bool) -> None:
+        """Do what `run` says, until something fails that concerns all tables."""
+        self._hold(lock)
+        if self._must_reload:
+            self._forget_all()
+            # Once: a later try would read again what was loaded.
+            self._must_reload = False
+        tables = self._prepare()
+        self._follow_or_watch(spark, tables, once=once)
+        waiting = self.mirrored.waiting.error()
+        if once and waiting is not None:
+            raise waiting
 
     def _prepare(self) -> list[TableName]:
         """Bring the lake into shape; return the tables that are followed."""

@@ -153,8 +153,8 @@ class LakeWriter:
             notes: up to where each is complete.
         """
         changes, cut = changes_of_tables(batch), truncated_partitions(batch)
-        touched = {*changes, *(name for name in tables if str(name) in cut)}
-        names = [name for name in tables if name in touched and name not in self._waiting]
+        touched = [name for name in tables if name in changes or str(name) in cut]
+        names = [name for name in touched if name not in self._waiting]
         mirrored = self._read_tables(batch, names, notes)
         self.tables |= mirrored
         self.written = tuple(mirrored)

@@ -183,10 +183,8 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     # A delete has no content, and nothing that is not found is part of a document.
     if status == 404 or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
-    if status in _BUSY:
-        return Outcome.RETRY
-    if status >= 500:  # noqa: PLR2004
-        return Outcome.FAILED
+    if status in _BUSY or status >= 500:  # noqa: PLR2004
+        return Outcome.RETRY if status in _BUSY else Outcome.FAILED
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
