@@ -16,9 +16,6 @@ class BackgroundSpark:
 
     Args:
         open_: opens a session.
-
-    Attributes:
-        is_entered: whether the context has been entered.
     """
 
     def __init__(self, open_: Callable[[], contextlib.AbstractContextManager[LocalSpark]]) -> None:
@@ -27,7 +24,6 @@ class BackgroundSpark:
         # One thread alone, so that a session never opens while another one closes.
         self._thread = ThreadPoolExecutor(1, "headrace spark")
         self._opened: Future[LocalSpark] | None = None
-        self.is_entered = False
 
     def begin(self) -> None:
         """Begin to open the session, where that has not begun."""
@@ -60,7 +56,6 @@ class BackgroundSpark:
 
     def __enter__(self) -> Self:
         _ = self.current
-        self.is_entered = True
         return self
 
     def __exit__(
