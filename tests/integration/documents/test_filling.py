@@ -214,7 +214,7 @@ def emptied_meanwhile(world: World, table: str) -> threading.Thread:
     """Truncates `table` as soon as the reader, who has begun, lets go of it."""
 
     def truncate() -> None:
-        time.sleep(0.3)
+        time.sleep(1.0)
         with psycopg.connect(world.url, autocommit=True) as connection:
             connection.execute(f"TRUNCATE {table}".encode())
 
@@ -226,7 +226,7 @@ def emptied_meanwhile(world: World, table: str) -> threading.Thread:
 def test_a_range_whose_children_are_truncated_meanwhile_is_read_again(world: World) -> None:
     """The stream renews what it finds written; this was on its way."""
     thread = emptied_meanwhile(world, "visit")
-    world.fill(world.first, pace=PEOPLE)
+    world.fill(world.first, pace=PEOPLE / 3)
     thread.join()
     assert world.writer.execute("SELECT count(*) FROM visit").fetchall() == [(0,)]
     assert world.held(world.first) == world.expected()
@@ -236,7 +236,7 @@ def test_a_range_whose_own_table_is_truncated_meanwhile_is_no_range_any_more(wor
     """And what it has written is found by the sweep."""
     thread = emptied_meanwhile(world, "person")
     with pytest.raises(HeadraceError, match="was rewritten") as refused:
-        world.fill(world.first, pace=PEOPLE)
+        world.fill(world.first, pace=PEOPLE / 3)
     thread.join()
     assert refused.value.kind is Kind.CONTINUITY
     assert len(world.held(world.first)) == PEOPLE
