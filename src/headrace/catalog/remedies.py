@@ -49,7 +49,9 @@ def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
     problem = f"({', '.join(key)}) is no key of {table.name}: "
     if same:
         return _nearly_key(table, same[0], problem)
-    return Advice(f"{problem}no valid unique index of NOT NULL columns covers it", _another_key(table))
+    return Advice(
+        f"{problem}no valid unique index has exactly these columns, all NOT NULL", _another_key(table)
+    )
 
 
 def _another_key(table: Table) -> str:

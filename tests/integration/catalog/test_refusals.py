@@ -117,7 +117,7 @@ def test_a_missing_index_upwards_is_told_with_what_every_change_reads(
 def test_an_index_that_was_never_finished_counts_as_none(tmp_path: Path, session: ReadSession) -> None:
     key, lookup = found(tmp_path, session, many("half"))
     assert key.level == "error"
-    assert "no valid unique index of NOT NULL columns covers it" in str(key.error)
+    assert "no valid unique index has exactly these columns, all NOT NULL" in str(key.error)
     assert (lookup.level, lookup.sql) == (
         "warning",
         ('CREATE INDEX CONCURRENTLY ON "public"."half" ("user_id");',),
@@ -135,14 +135,14 @@ NO_KEYS = [
         "the constraint later_code_key is deferrable",
         'ALTER TABLE "public"."later" DROP CONSTRAINT "later_code_key", ADD UNIQUE ("code");',
     ),
-    (("partly", "id"), "no valid unique index of NOT NULL columns covers it", None),
-    (("partly", "code"), "no valid unique index of NOT NULL columns covers it", None),
+    (("partly", "id"), "no valid unique index has exactly these columns, all NOT NULL", None),
+    (("partly", "code"), "no valid unique index has exactly these columns, all NOT NULL", None),
     (
         ("loose", "id"),
         "id may be NULL, and loose_id_key tells NULLs apart",
         'ALTER TABLE "public"."loose" ALTER COLUMN "id" SET NOT NULL;',
     ),
-    (("orders", "code"), "index of NOT NULL columns covers it. Write `primary_key: [id]`", None),
+    (("orders", "code"), "index has exactly these columns, all NOT NULL. Write `primary_key: [id]`", None),
 ]
 
 
