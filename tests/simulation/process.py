@@ -649,7 +649,9 @@ class _Orders:
         self._setting.stored.answers[order.id] = (done, text)
         if order.kind is OrderKind.ROLLBACK and order.unit is not None and done:
             served = [state for state in self._setting.stored.generations if state.request == order.id]
-            self._setting.rolled_back[order.unit] = served[0].generation
+            # A file that was changed between the step and its answer has ended the rollback already.
+            if served[0].pinned in {"", self._setting.definition(order.unit.index)}:
+                self._setting.rolled_back[order.unit] = served[0].generation
 
     def carry_out(self, order: Order) -> None:
         self.answer(order, _DONE, done=True)
