@@ -312,6 +312,11 @@ class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
         return type(self), (self.errors,)
 
 
+def as_clause(sentence: str) -> str:
+    """Return a sentence as it goes on behind a colon: with a small first letter."""
+    return f"{sentence[0].lower()}{sentence[1:]}"
+
+
 def in_one_line(errors: Iterable[HeadraceError]) -> str:
     """Join the texts of errors to sentences of one line."""
     return " ".join(text if text.endswith(".") else f"{text}." for text in map(str, errors))

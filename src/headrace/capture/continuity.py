@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.errors import BACKFILL_AGAIN, NEW_CHECKPOINT, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, NEW_CHECKPOINT, HeadraceError, Kind, as_clause
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
@@ -231,7 +231,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
             Kind.CONTINUITY,
             f"the connection leads to another database system now ({origin.system}, before {before.system})",
             "Positions of one system mean nothing on another: correct the address. After pg_upgrade see "
-            f"docs/guides/upgrading.md. Else: {NEW_CHECKPOINT[0].lower()}{NEW_CHECKPOINT[1:]}",
+            f"docs/guides/upgrading.md. Else: {as_clause(NEW_CHECKPOINT)}",
         )
     if origin.timeline != before.timeline:
         left = now.left(before)
@@ -276,7 +276,7 @@ def _slot_missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin 
     return HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"there is no replication slot {slot!r}{'' if before is None else since}",
-        f"Correct the name; if it was dropped: {NEW_CHECKPOINT[0].lower()}{NEW_CHECKPOINT[1:]}",
+        f"Correct the name; if it was dropped: {as_clause(NEW_CHECKPOINT)}",
     )
 
 

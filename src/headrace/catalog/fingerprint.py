@@ -11,10 +11,8 @@ table's name), of enum labels and attributes.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -24,6 +22,7 @@ from headrace.catalog.usage import Usage
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.model.packed_text import packed, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class Fingerprint:
             "tables": [[name.schema, name.name, _table_json(table)] for name, table in self.tables.items()],
             "ended": self.ended,
         }
-        return base64.b64encode(zlib.compress(json.dumps(content).encode())).decode("ascii")
+        return packed(json.dumps(content))
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -162,13 +161,13 @@ class Fingerprint:
         if not text:
             return cls()
         try:
-            content = json.loads(zlib.decompress(base64.b64decode(text)))
+            content = json.loads(unpacked(text))
             return cls(
                 {TableName(schema, name): table_print(table) for schema, name, table in content["tables"]},
                 None if content["publication"] is None else tuple(content["publication"]),
                 ended=content["ended"],
             )
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the catalog as it was cannot be read from the deployment's state: {error!r}",

@@ -11,12 +11,12 @@ from headrace.capture.upgrade import check_upgraded
 from headrace.datasources.followed_tables import FollowedTables, since_fields, since_of
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.source_options import CdcOptions
-from headrace.errors import NEW_CHECKPOINT, HeadraceError, Kind
+from headrace.errors import NEW_CHECKPOINT, HeadraceError, Kind, as_clause
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.replication import ReplicationConnection
 
-_START_OVER = f"{NEW_CHECKPOINT[0].lower()}{NEW_CHECKPOINT[1:]}"
+_START_OVER = as_clause(NEW_CHECKPOINT)
 
 
 def adopted_offset(

@@ -6,17 +6,16 @@ that a later addition to the language changes no hash), and orders without meani
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind, Place
 from headrace.model.names import TableName
+from headrace.model.packed_text import packed, unpacked
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,
@@ -93,7 +92,7 @@ def denormalised(found: Mapping[str, object], name: str) -> IndexSpec:
 
 def pack(found: Mapping[str, object]) -> str:
     """Return what `normalised` returned as short text; `unpack` reads it."""
-    return base64.b64encode(zlib.compress(_canonical(found).encode())).decode("ascii")
+    return packed(_canonical(found))
 
 
 def unpack(text: str) -> dict[str, Any]:
@@ -103,8 +102,8 @@ def unpack(text: str) -> dict[str, Any]:
         HeadraceError: SCHEMA, where `pack` did not write the text.
     """
     try:
-        found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(text)))
-    except (ValueError, zlib.error) as error:
+        found: dict[str, Any] = json.loads(unpacked(text))
+    except ValueError as error:
         raise _unknown(f"it cannot be read: {error!r}") from error
     return found
 

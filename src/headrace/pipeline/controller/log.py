@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, as_clause
 from headrace.model.lsn import format_lsn
 from headrace.pipeline.controller.actions import (
     Action,
@@ -170,7 +170,7 @@ def _former_primary(state: PipelineState, server: ServerSeen) -> HeadraceError:
         f"the server is on timeline {server.timeline}, and the documents come from the later timeline "
         f"{state.timeline}: the primary of before a promotion is back, or storage was put back to that time",
         "Lead the address to the primary of today and start again: nothing is lost there. Only where the "
-        f"storage was put back: {BACKFILL_AGAIN[0].lower()}{BACKFILL_AGAIN[1:]}",
+        f"storage was put back: {as_clause(BACKFILL_AGAIN)}",
     )
 
 
