@@ -169,7 +169,7 @@ class MirrorRun:
             except HeadraceError as error:
                 if error.kind is not Kind.BINDING:
                     raise
-                # A table was dropped since they were looked at, or its name is another one now.
+                # A table was dropped since they were looked at, or renamed.
                 remedy = "Nothing to do: the tables are looked at again."
                 raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
         elif not once:

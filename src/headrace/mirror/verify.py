@@ -229,15 +229,15 @@ class LakeComparer:
         """Compare a table, and read it again where it differs, or where that ends its waiting."""
         found = self._compare(name)
         if found.wrong or found.undecided or isinstance(action, Wait):
-            self._read_again(found)
+            self._read_again(found, known)
         else:
             found.waits_for = known.waits_for
         return found
 
-    def _read_again(self, found: TableComparison) -> None:
+    def _read_again(self, found: TableComparison, known: TablePosition) -> None:
         """Load a table, and note that it is as the database's by now."""
         name = found.table
-        for _, loaded in self._loader.load([name], self._notes.table.read().tables):
+        for _, loaded in self._loader.load([name], {name: known}):
             self._notes.positions = self._notes.table.read()
             stream = self._notes.positions.stream
             assert stream is not None
