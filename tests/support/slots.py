@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationRequirements, Selections
 
@@ -31,3 +32,17 @@ def ensure_slot(
             for table, selection in (selections or {}).items()
         },
     ).confirmed
+
+
+KEEPS_LITTLE = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
+"""Settings of a server that soon removes the log of a slot."""
+
+
+def lose_slots(url: str) -> None:
+    """Write so much on a server that keeps little that its slots are lost."""
+    with connect(url) as connection:
+        execute(connection, "CREATE TABLE t (id int)")
+        for _ in range(4):
+            execute(connection, "INSERT INTO t SELECT generate_series(1, 1000)")
+            execute(connection, "SELECT pg_switch_wal()")
+        execute(connection, "CHECKPOINT")

@@ -18,6 +18,7 @@ from headrace.model.lsn import Lsn
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import create_slot
+from support.slots import KEEPS_LITTLE, lose_slots
 
 SLOT = "s_upgraded"
 
@@ -84,14 +85,9 @@ def test_a_server_without_the_slot_is_refused(url: str) -> None:
 
 
 def test_a_server_whose_slot_is_lost_is_refused(make_server: Callable[..., EmbeddedPostgres]) -> None:
-    server = make_server(max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB")
+    server = make_server(**KEEPS_LITTLE)
     create_slot(server.url, SLOT).close()
-    with connect(server.url) as connection:
-        execute(connection, "CREATE TABLE t (id int)")
-        for _ in range(4):
-            execute(connection, "INSERT INTO t SELECT generate_series(1, 1000)")
-            execute(connection, "SELECT pg_switch_wal()")
-        execute(connection, "CHECKPOINT")
+    lose_slots(server.url)
     with pytest.raises(HeadraceError, match="its slot is missing or lost") as refused:
         adopt(server.url, of_another_system, lambda _: Offset(0))
     assert refused.value.kind is Kind.CONTINUITY

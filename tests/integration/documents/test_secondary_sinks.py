@@ -155,14 +155,20 @@ def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world
     assert world.held(world.other) == {"7": "new"}
 
 
-def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) -> None:
-    def refused(request: Request) -> Answer | None:
-        if not request.target.startswith("/_bulk"):
-            return None
-        why = b'{"type":"mapper_parsing_exception","reason":"failed to parse field [name] of type [x]: odd"}'
-        return Answer(200, b'{"errors":true,"items":[{"index":{"status":400,"error":' + why + b"}}]}")
+def answering_bulks(status: bytes, error: bytes) -> Callable[[Request], Answer | None]:
+    """A cluster that answers each document with this status and error."""
+    item = b'{"index":{"status":' + status + b',"error":' + error + b"}}"
 
-    world.front.spoil = refused
+    def answer(request: Request) -> Answer | None:
+        is_bulk = request.target.startswith("/_bulk")
+        return Answer(200, b'{"errors":true,"items":[' + item + b"]}") if is_bulk else None
+
+    return answer
+
+
+def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) -> None:
+    why = b'{"type":"mapper_parsing_exception","reason":"failed to parse field [name] of type [x]: odd"}'
+    world.front.spoil = answering_bulks(b"400", why)
     world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
     assert world.notes.why_away() is None
     [waiting] = world.backlog.oldest(10)
@@ -178,14 +184,8 @@ def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) 
 
 def test_a_document_that_a_sink_fails_at_waits_alone(world: World) -> None:
     """The sink takes those of its other indexes, and is not away."""
-
-    def failing(request: Request) -> Answer | None:
-        if not request.target.startswith("/_bulk"):
-            return None
-        why = b'{"type":"null_pointer_exception","reason":"Cannot invoke \\"odd\\""}'
-        return Answer(200, b'{"errors":true,"items":[{"index":{"status":500,"error":' + why + b"}}]}")
-
-    world.front.spoil = failing
+    why = b'{"type":"null_pointer_exception","reason":"Cannot invoke \\"odd\\""}'
+    world.front.spoil = answering_bulks(b"500", why)
     world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
     assert world.notes.why_away() is None
     assert world.backlog.count() == 1

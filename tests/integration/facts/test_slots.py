@@ -13,11 +13,11 @@ from headrace.postgres.connection import connect
 from headrace.postgres.slot import read_slot, slot_problem
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 from integration.facts.told import Wire, told
+from support.slots import KEEPS_LITTLE
 
 pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
 
 T = "CREATE TABLE t (id int PRIMARY KEY)"
-KEEP_SMALL = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
 
 
 def test_an_unpublished_write_is_only_a_keepalive_whose_answer_confirms(source: Source) -> None:
@@ -74,7 +74,7 @@ def test_a_lost_slot_ends_its_stream_and_only_a_new_snapshot_helps(
     make_server: Callable[..., EmbeddedPostgres],
 ) -> None:
     """The refusal of a stream that begins anew: `tests/integration/postgres/test_slot.py`."""
-    server = make_server(**KEEP_SMALL)
+    server = make_server(**KEEPS_LITTLE)
     source = Source(server.create_database("lost"))
     source.sql(T)
     source.publish()

@@ -28,6 +28,7 @@ from headrace.postgres.slot import (
     slot_problem,
 )
 from support.servers import as_user
+from support.slots import KEEPS_LITTLE, lose_slots
 
 
 def database(connection: Connection) -> str:
@@ -185,14 +186,10 @@ def test_a_slot_of_another_database_is_refused(url: str, connection: Connection)
 def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(
     make_server: Callable[..., EmbeddedPostgres],
 ) -> None:
-    server = make_server(max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB")
+    server = make_server(**KEEPS_LITTLE)
     create_slot(server.url, "s_lost").close()
+    lose_slots(server.url)
     with connect(server.url) as connection:
-        execute(connection, "CREATE TABLE t (id int)")
-        for _ in range(4):
-            execute(connection, "INSERT INTO t SELECT generate_series(1, 1000)")
-            execute(connection, "SELECT pg_switch_wal()")
-        execute(connection, "CHECKPOINT")
         facts = read_slot(connection, "s_lost")
         assert facts is not None
         assert facts.lost

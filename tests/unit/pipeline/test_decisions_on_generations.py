@@ -31,18 +31,16 @@ from headrace.pipeline.controller.world import (
     CatalogSeen,
     Failures,
     QuerySeen,
-    ServerSeen,
     SinkSeen,
-    SlotSeen,
     TableChange,
     TableVerdict,
     Unknown,
-    World,
 )
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OrderKind
 from headrace.status.board import UnitPhase
+from support.settled_world import settled_world
 
 UNIT = Unit("", "users")
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
@@ -66,21 +64,7 @@ def view(
     **seen: object,
 ) -> UnitView:
     """The unit in a world that is as the state says, but for what is `seen`."""
-    found = {
-        generation.generation: Identity(generation.uuid, generation.history) for generation in generations
-    }
-    served = {generation.index: generation.generation for generation in generations if generation.published}
-    world = World(
-        **{
-            "now": 100.0,
-            "state": None,
-            "server": ServerSeen("7", 1, 5, Lsn(100)),
-            "slot": SlotSeen("s", Lsn(50)),
-            "catalog": CatalogSeen("text", Lsn(40)),
-            "sinks": {"": SinkSeen(found, dict.fromkeys(found, "users"), served)},
-            **seen,
-        }  # type: ignore[arg-type]
-    )
+    world = settled_world(generations, **seen)
     state = PipelineState("7", 1, 5, "s", "p", "following", 1, 50, generations, catalog="text")
     desired = Desired({} if wanted is None else {UNIT: wanted}, orders, keep=keep)
     return UnitView.of(UNIT, world, state, desired)

@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import EndRun, StartQuery, build_key
 from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.loop import Controller
@@ -16,19 +15,12 @@ from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.reconcile import reconcile
 from headrace.pipeline.controller.statuses import status_of
-from headrace.pipeline.controller.world import (
-    CatalogSeen,
-    Failures,
-    QuerySeen,
-    ServerSeen,
-    SinkSeen,
-    SlotSeen,
-    World,
-)
+from headrace.pipeline.controller.world import Failures, QuerySeen, SinkSeen, World
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OrderKind
 from headrace.status.board import UnitPhase
+from support.settled_world import settled_world
 
 UNIT = Unit("", "users")
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
@@ -41,20 +33,8 @@ REINDEX = Order("n2", OrderKind.REINDEX, UNIT.index)
 
 def world(now: float = 100.0, **seen: object) -> World:
     """One in which everything is as it should be, but for what is `seen`."""
-    names = {SERVED.generation: Identity(SERVED.uuid, SERVED.history)}
-    served = {SERVED.index: SERVED.generation}
-    return World(
-        **{
-            "now": now,
-            "state": STATE,
-            "server": ServerSeen("7", 1, 5, Lsn(100)),
-            "slot": SlotSeen("s", Lsn(50)),
-            "catalog": CatalogSeen("text", Lsn(40)),
-            "sinks": {"": SinkSeen(names, dict.fromkeys(names, "users"), served)},
-            "query": QuerySeen(frozenset({SERVED.id}), frozenset({SERVED.id})),
-            **seen,
-        }  # type: ignore[arg-type]
-    )
+    query = QuerySeen(frozenset({SERVED.id}), frozenset({SERVED.id}))
+    return settled_world((SERVED,), **{"now": now, "state": STATE, "query": query, **seen})
 
 
 def wanted(*orders: Order) -> Desired:
