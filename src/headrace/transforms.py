@@ -23,15 +23,26 @@ def each_document(
     def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
         ids = batch.column("id")
         pairs = zip(ids.to_pylist(), batch.column("document").to_pylist(), strict=True)
-        found = [function(json.loads(text), id_) for id_, text in pairs]
+        found = [function(json.loads(text, parse_int=_number), id_) for id_, text in pairs]
         texts = [_json(document) if document else None for document in found]
         return pa.RecordBatch.from_arrays([ids, pa.array(texts, pa.string())], names=["id", "document"])
 
     return transform
 
 
+def _number(digits: str) -> int | float:
+    # Python refuses to read more than 4,300 digits, and no cluster takes more than 1,000: such a number
+    # becomes infinity, so that the cluster refuses its document alone.
+    return int(digits) if len(digits) <= 1000 else float(digits)
+
+
 def _json(document: Document) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # `json` may hold half of a surrogate pair, which only an escape can say
+        return json.dumps(document, separators=(",", ":"))
+    return text
 
 
 def rows(document: Any, *path: str) -> Iterator[Document]:

@@ -66,3 +66,11 @@ def test_a_document_without_a_result_is_left_out() -> None:
     answer = transform(batch).to_pydict()
     assert answer["id"] == ["1", "2"]
     assert [text and json.loads(text) for text in answer["document"]] == [{"é": 1.5, "id": "1"}, None]
+
+
+def test_a_value_that_no_cluster_takes_costs_one_document() -> None:
+    transform = each_document(lambda document, id_: document)
+    texts = ['{"v":"\\ud83d é"}', '{"v":' + "9" * 5000 + "}", '{"v":"é"}']
+    batch = pa.RecordBatch.from_pydict({"id": ["1", "2", "3"], "document": texts})
+    half, many_digits, last = transform(batch).to_pydict()["document"]
+    assert (half, many_digits, last) == ('{"v":"\\ud83d \\u00e9"}', '{"v":Infinity}', '{"v":"é"}')
