@@ -273,10 +273,13 @@ class StatusBoard:
     # Methods that the pipeline calls.
 
     def enter(self, phase: Phase) -> None:
-        """Note what the run does from now on: what failed before works again. A run that stopped stays so."""
+        """Note what the run does; that something fails stays true until it has `recovered`.
+
+        A run that stopped stays so.
+        """
         with self._lock:
             if self._phase is not Phase.STOPPED:
-                self._phase, self._is_degraded = phase, False
+                self._phase = phase
 
     def recovered(self) -> None:
         """Note that what failed has succeeded: the run is in the phase that the failure interrupted."""
