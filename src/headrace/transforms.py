@@ -23,17 +23,32 @@ def each_document(
     def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
         ids = batch.column("id")
         pairs = zip(ids.to_pylist(), batch.column("document").to_pylist(), strict=True)
-        found = [function(json.loads(text, parse_int=_number), id_) for id_, text in pairs]
-        texts = [_json(document) if document else None for document in found]
+        texts = [_transformed(function, text, id_) for id_, text in pairs]
         return pa.RecordBatch.from_arrays([ids, pa.array(texts, pa.string())], names=["id", "document"])
 
     return transform
 
 
+# A document with a value that neither Python nor a cluster takes gets an infinite number, which JSON has not:
+# the cluster refuses it alone, and its neighbours are written.
+_MOST_DIGITS = 1000
+_NESTED = '{"nested deeper than Python reads":Infinity}'
+
+
+def _transformed(function: Callable[[Document, str], Document | None], text: str, id_: str) -> str | None:
+    try:
+        document = json.loads(text, parse_int=_number)
+    except RecursionError:
+        return _NESTED
+    changed = function(document, id_)
+    try:
+        return _json(changed) if changed else None
+    except RecursionError:
+        return _NESTED
+
+
 def _number(digits: str) -> int | float:
-    # Python refuses to read more than 4,300 digits, and no cluster takes more than 1,000: such a number
-    # becomes infinity, so that the cluster refuses its document alone.
-    return int(digits) if len(digits) <= 1000 else float(digits)
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def _json(document: Document) -> str:

@@ -70,7 +70,9 @@ def test_a_document_without_a_result_is_left_out() -> None:
 
 def test_a_value_that_no_cluster_takes_costs_one_document() -> None:
     transform = each_document(lambda document, id_: document)
-    texts = ['{"v":"\\ud83d é"}', '{"v":' + "9" * 5000 + "}", '{"v":"é"}']
-    batch = pa.RecordBatch.from_pydict({"id": ["1", "2", "3"], "document": texts})
-    half, many_digits, last = transform(batch).to_pydict()["document"]
+    nested = '{"v":' + "[" * 2000 + "]" * 2000 + "}"
+    texts = ['{"v":"\\ud83d é"}', '{"v":' + "9" * 5000 + "}", nested, '{"v":"é"}']
+    batch = pa.RecordBatch.from_pydict({"id": ["1", "2", "3", "4"], "document": texts})
+    half, many_digits, deep, last = transform(batch).to_pydict()["document"]
     assert (half, many_digits, last) == ('{"v":"\\ud83d \\u00e9"}', '{"v":Infinity}', '{"v":"é"}')
+    assert deep.endswith(":Infinity}")

@@ -82,7 +82,6 @@ class HealthMonitor:
         self._client = short_timeout_client(self.endpoints)
         self._verifications = Verifications(self._client, key)
         self._position_request = PositionRequest(self._client, key)
-        self._quarantine = Quarantine(self._client, key)
 
     def __enter__(self) -> Self:
         return self
@@ -264,7 +263,7 @@ class HealthMonitor:
         self.board.set_counts(state.counters)
         if time.monotonic() >= self._next_measure:
             self._next_measure = time.monotonic() + _MEASURE_SECONDS
-            self._count_quarantine()
+            self._count_quarantine(state)
             self._measure_indexes(state)
 
     def _measure_indexes(self, state: PipelineState) -> None:
@@ -284,11 +283,13 @@ class HealthMonitor:
                 drift=None if verification is None else verification.drift,
             )
 
-    def _count_quarantine(self) -> None:
-        indexes = self.read_project().quarantine()
-        counts = self._quarantine.counts() if indexes else {}
-        for index in indexes:
-            self.board.index(index, quarantined=counts.get(index, 0))
+    def _count_quarantine(self, state: PipelineState) -> None:
+        """Show how many documents each index lacks in each sink, whatever `on_error` says now."""
+        for target in self.read_project().targets.values():
+            sink = target.key.sink
+            counts = Quarantine(self._client, target.key).counts()
+            for index in {generation.index for generation in state.in_sink(sink).generations}:
+                self.board.index(index, sink=sink, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:
         self._facts = None  # a new session may be with another server at the same address

@@ -79,6 +79,12 @@ class BoardCollector(Collector):
         yield _stalled(view.stalled)
         for name, (text, of_index) in _INDEXES.items():
             yield gauge(name, text, ("index",), (((index.name,), of_index(index)) for index in view.indexes))
+        yield gauge(
+            "headrace_quarantined_documents",
+            "Documents of the index in quarantine; those of a secondary sink with its name.",
+            ("index", "sink"),
+            (((index.name, sink), index.quarantined) for sink, index in _in_all_sinks(view)),
+        )
         for name, (text, of_sink) in _SINKS.items():
             samples = (((sink.name,), of_sink(sink)) for sink in view.sinks)
             kind = _counter if name == "headrace_sink_retries" else gauge
@@ -94,6 +100,13 @@ class BoardCollector(Collector):
             ("order", "outcome"),
             sorted(view.control_requests.items()),
         )
+
+
+def _in_all_sinks(view: View) -> Iterator[tuple[str, IndexStatus]]:
+    """Yield each index with its sink's name; empty for the primary."""
+    yield from (("", index) for index in view.indexes)
+    for sink, status in view.secondary.items():
+        yield from ((sink, index) for index in status.indexes.values())
 
 
 def _state(view: View) -> Iterator[Metric]:
@@ -212,10 +225,6 @@ _INDEXES: Mapping[str, tuple[str, Callable[[IndexStatus], float | None]]] = {
     "headrace_index_backfill_remaining_seconds": (
         "How long the backfill of the index will take at its present speed; absent where unknown.",
         lambda index: index.seconds_left,
-    ),
-    "headrace_quarantined_documents": (
-        "Documents of the index in quarantine.",
-        lambda index: index.quarantined,
     ),
     "headrace_drift_documents": (
         "Documents that the last `headrace verify` found wrong and did not repair; absent before the first.",

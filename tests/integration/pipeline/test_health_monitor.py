@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from headrace.capture.signals import SignalFiles
 from headrace.embedded.opensearch import EmbeddedOpenSearch
@@ -25,8 +26,9 @@ from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client
-from headrace.state import StateStore
+from headrace.state import GenerationState, Quarantine, Quarantined, StateStore
 from headrace.status.board import StatusBoard
+from headrace.status.metrics import registry
 from headrace.status.phases import Phase
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
@@ -196,6 +198,34 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_source_is_away(
         watched.signals.clear_error()
         look(watch)
         assert board.phase is Phase.LIVE
+
+
+def test_documents_in_quarantine_are_counted_in_each_sink_whatever_the_policy_is_now(
+    watched: Watched,
+) -> None:
+    primary = watched.project.primary
+    second = replace(primary, name="second", key=primary.key.of_sink("second"))
+    watched.project = replace(watched.project, targets={primary.name: primary, "second": second})
+    assert watched.store.current is not None
+    generation = GenerationState("people", "people_1", "uuid", "hash")
+    watched.store.save(
+        replace(watched.store.current, generations=(generation, replace(generation, sink="second")))
+    )
+    stopping = watched.project.deployment.model_copy(update={"indexes": [], "on_error": "stop"})
+    watched.project = replace(watched.project, deployment=stopping)
+    assert not watched.project.quarantine()
+    with contextlib.closing(Client(watched.endpoints.sink)) as client, watched.watch() as watch:
+        for target, ids in ((primary, "1"), (second, "23")):
+            entries = [Quarantined.now("people", id_, "no number", 16, "people_1") for id_ in ids]
+            Quarantine(client, target.key).put(entries)
+        client.call("POST", f"/{primary.prefix}headrace_quarantine/_refresh")
+        look(watch)
+    view = watched.board.view()
+    assert [index.quarantined for index in view.indexes] == [1]
+    assert view.secondary["second"].indexes["people"].quarantined == 2
+    assert b'headrace_quarantined_documents{index="people",sink="second"} 2.0' in generate_latest(
+        registry(watched.board)
+    )
 
 
 def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(

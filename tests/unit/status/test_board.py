@@ -145,9 +145,9 @@ def test_trouble_lasts_until_it_is_over_whatever_the_run_does_meanwhile(before: 
     assert one.phase is before
     one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     one.enter(Phase.LIVE)
-    assert one.phase is Phase.DEGRADED
+    assert one.view().phase is Phase.DEGRADED
     one.recovered()
-    assert one.phase is Phase.LIVE
+    assert one.view().phase is Phase.LIVE
 
 
 def test_nothing_wakes_a_stopped_run() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.model.units import are, duration, quantity
 from headrace.postgres.slot import SlotFacts
-from headrace.status.board import IndexPhase, LastError, View
+from headrace.status.board import IndexPhase, IndexStatus, LastError, View
 from headrace.status.console.events import Tone
 from headrace.status.console.formats import age_text, moment_text
 from headrace.status.console.history import History
@@ -142,17 +142,23 @@ def make_notices(view: View, history: History) -> Iterator[Notice]:
         elif sink.deferred:
             text = f"the sink {name} is behind: it lacks {quantity(sink.deferred, 'document')}"
             yield Notice(text, "nothing: they are written as fast as it takes them", "plain")
+        for index in sink.indexes.values():
+            yield from _quarantine_notices(index, f"{name}/", f" --sink {name}")
     for index in view.indexes:
         if index.error is not None:
             yield Notice(f"{index.name}: {index.error}")
-        if index.quarantined:
-            held = quantity(index.quarantined, "document")
-            yield Notice(
-                f"{index.name}: {held} in quarantine: the cluster refused them",
-                f"see why with: headrace quarantine list {index.name}",
-            )
+        yield from _quarantine_notices(index)
     for warning in view.warnings:
         yield Notice(warning, tone="plain")
+
+
+def _quarantine_notices(index: IndexStatus, sink: str = "", option: str = "") -> Iterator[Notice]:
+    if index.quarantined:
+        held = quantity(index.quarantined, "document")
+        yield Notice(
+            f"{sink}{index.name}: {held} in quarantine: the cluster refused them",
+            f"see why with: headrace quarantine list {index.name}{option}",
+        )
 
 
 def _slot_notices(slot: SlotFacts, history: History) -> Iterator[Notice]:
