@@ -163,6 +163,8 @@ class DeferredWork(Writing):
                 run_documents_job(self._spark.sparkContext, work, _parts(batches, tasks, at_once), _GROUP)
         except HeadraceError as error:
             self.held.hold(error, work.plan.units)
+        else:
+            self.held.note_written(batches, work.plan.units)
         return True
 
 
@@ -227,6 +229,7 @@ class CatchUp(Writing):
                 continue
             # Keys go once their documents are durable: a kill in between writes these again, as they were.
             deferred.done(batches)
+            self.held.note_written(batches, work.plan.units)
             if why is not None and any(batch.generation in generations for batch in batches):
                 # The sink has taken documents: from the next batch on tasks try it again.
                 notes.note_available()

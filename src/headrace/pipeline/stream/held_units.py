@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.state import KeyBatch
 
 _LOCKED_SECONDS = 5.0
 
@@ -41,6 +42,11 @@ class HeldUnits:
         """Return the generations, of these by their ids, that are held now."""
         now = time.monotonic()
         return [units[id_] for id_, (_, until) in self._held.items() if until > now and id_ in units]
+
+    def note_written(self, batches: Iterable[KeyBatch], units: Mapping[str, str]) -> None:
+        """Hold no longer the generations of batches that are written: what they failed by has passed."""
+        written = {batch.generation for batch in batches}
+        self._held = {id_: why for id_, why in self._held.items() if units.get(id_) not in written}
 
     def release(self) -> None:
         """Hold nothing any more: everything deferred is written, or there is another plan."""

@@ -7,6 +7,7 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.stream import held_units
 from headrace.pipeline.stream.held_units import HeldUnits
+from headrace.state import KeyBatch
 
 UNITS = {"two/users_1": "users_1", "two/items_1": "items_1"}
 REFUSED = HeadraceError(Kind.SINK_REJECTED, "refused").concerning(units=["two/users_1"])
@@ -22,6 +23,14 @@ def test_what_fails_is_held_until_another_plan(monkeypatch: pytest.MonkeyPatch) 
     assert held.errors == {"two/users_1": REFUSED, "two/items_1": LOCKED}
     held.release()
     assert (held.among(UNITS), held.errors) == ([], {})
+
+
+def test_what_is_written_is_held_no_longer_while_others_are_deferred() -> None:
+    held = HeldUnits()
+    held.hold(REFUSED, UNITS)
+    held.hold(LOCKED, UNITS)
+    held.note_written([KeyBatch("1", "items_1", 16), KeyBatch("2", "gone_1", 16)], UNITS)
+    assert held.errors == {"two/users_1": REFUSED}
 
 
 @pytest.mark.parametrize(
