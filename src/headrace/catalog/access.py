@@ -11,6 +11,7 @@ from headrace.catalog.table import Catalog
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
+from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
@@ -26,7 +27,9 @@ SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
 def unreadable_tables(
     session: ReadSession, usage: Usage, catalog: Catalog, roots: Iterable[TableName]
 ) -> dict[TableName, tuple[HeadraceError, str]]:
-    """Return each table that this role may not read as it must, with the error and the SQL that grants it.
+    """Return each table that this role cannot read as it must, with the error and the SQL that grants it.
+
+    The error of a table that is locked is a `LockedError`, without SQL.
 
     Args:
         session: with `row_security` off, so that a policy is an error and never a missing row.
@@ -66,9 +69,11 @@ def _test_query(name: TableName, columns: Sequence[str]) -> str:
 def _find_problem(
     session: ReadSession, name: TableName, columns: Sequence[str]
 ) -> tuple[HeadraceError, str] | None:
-    """Return why the role may not read these columns, and the SQL that grants it; None where it may."""
+    """Return why the role cannot read these columns, and the SQL that grants it; None where it can."""
     try:
         session.query(_test_query(name, columns))
+    except LockedError as error:
+        return error, ""
     except HeadraceError as error:
         if error.kind is not Kind.PRIVILEGE:
             raise

@@ -18,7 +18,7 @@ from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.errors import ErrorGroup, HeadraceError
 from headrace.pipeline.controller.desired import Definition
 from headrace.pipeline.controller.world import CatalogSeen, TableChange, TableVerdict
-from headrace.pipeline.fitting import inspect_fitting
+from headrace.pipeline.fitting import LOCK_SECONDS, inspect_fitting
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project
 from headrace.pipeline.retained import Retained, inspect_retained
@@ -36,8 +36,6 @@ LOOK_SECONDS = 10.0
 # An index that waits is looked after more often: somebody is perhaps mending its file or table now.
 _MISFIT_SECONDS = 5.0
 _FAILED_SECONDS = 2.0
-# A look waits no longer for a lock on a table: orders and the query wait for the look.
-_LOCK_SECONDS = 1.0
 
 
 class Definitions:
@@ -223,7 +221,7 @@ class Definitions:
         self._baseline, self._text = now, now.to_text()
 
     def _session(self) -> ReadSession:
-        return ReadSession(self._endpoints.database, lock_seconds=_LOCK_SECONDS)
+        return ReadSession(self._endpoints.database, lock_seconds=LOCK_SECONDS)
 
     def _must_inspect(self, generations: Iterable[GenerationState]) -> bool:
         """Whether more than the fingerprint may be another one: rights, and what the set-up has altered."""

@@ -11,6 +11,9 @@ from headrace.pipeline.project import Project
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 
+LOCK_SECONDS = 1.0
+"""How long a run's look at the database waits for a lock on a table."""
+
 
 def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connection) -> Inspection:
     """Inspect the database for the indexes of a project that fit it; the others wait in its project.
@@ -26,7 +29,7 @@ def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connecti
     Raises:
         HeadraceError: as for `inspect`.
     """
-    complete = inspection = inspect(project, endpoints, connection)
+    complete = inspection = _inspect(project, endpoints, connection)
     waiting: dict[str, str] = {}
     # What does not fit may hide something else that does not: until those that are left are right.
     while inspection.errors() and not inspection.other_problems:
@@ -36,13 +39,18 @@ def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connecti
         if not unfit:
             return complete
         waiting |= unfit
-        inspection = inspect(_only(project, project.specs.keys() - waiting.keys()), endpoints, connection)
+        inspection = _inspect(_only(project, project.specs.keys() - waiting.keys()), endpoints, connection)
     return dataclasses.replace(inspection, project=dataclasses.replace(inspection.project, waiting=waiting))
 
 
 def _why_unfit(project: Project, name: str, endpoints: Endpoints, connection: Connection) -> str:
     """Return the errors that keep one index from being followed, as one text; empty where there are none."""
-    return in_one_line(inspect(_only(project, {name}), endpoints, connection).errors())
+    return in_one_line(_inspect(_only(project, {name}), endpoints, connection).errors())
+
+
+def _inspect(project: Project, endpoints: Endpoints, connection: Connection) -> Inspection:
+    # Orders and the query wait for it.
+    return inspect(project, endpoints, connection, lock_seconds=LOCK_SECONDS)
 
 
 def _only(project: Project, names: Collection[str]) -> Project:

@@ -28,6 +28,7 @@ from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan
 from headrace.postgres.identity import IdentityFacts, read_identities, whole_old_rows
+from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.publication import PublicationFacts, read_publication
 from headrace.postgres.server import (
     ServerFacts,
@@ -43,7 +44,6 @@ from headrace.resolution import required_columns
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import Filter, IndexSpec
 
-# Somebody waits for the answer; a run that reloads its files does nothing else meanwhile.
 _LOCK_SECONDS = 10.0
 
 
@@ -136,8 +136,11 @@ def inspect(
     *,
     policy: Policy | None = None,
     reading: bool = True,
+    lock_seconds: float = _LOCK_SECONDS,
 ) -> Inspection:
     """Inspect the database of a project.
+
+    A locked table is a warning: its documents show whether it can be read, and they wait alone.
 
     Args:
         project: the deployment and its schema files.
@@ -145,12 +148,13 @@ def inspect(
         connection: a connection to the database that does not replicate.
         policy: the policy on replica identities; None: the deployment's.
         reading: whether to test that this role can read the changes; another role often does the set-up.
+        lock_seconds: how long a statement waits for a lock.
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, PRIVILEGE, SERVER_VERSION.
     """
     server = inspect_server(connection, endpoints.database)
-    with ReadSession(endpoints.database, lock_seconds=_LOCK_SECONDS) as session:
+    with ReadSession(endpoints.database, lock_seconds=lock_seconds) as session:
         catalog, fingerprint = _read_consistent(session, project)
         project, found, misfits = _bind(session, project, catalog, reading=reading)
     publication = read_publication(connection, project.publication)
@@ -297,7 +301,10 @@ def try_reading(
         HeadraceError: CONNECTION.
     """
     refused = unreadable_tables(session, usage, catalog, [spec.table for spec in specs])
-    found = [BindingFinding("error", error, (sql,)) for error, sql in refused.values()]
+    found = [
+        BindingFinding("error", error, (sql,)) if sql else BindingFinding("warning", error)
+        for error, sql in refused.values()
+    ]
     for spec in specs:
         wrong = _try_filters(session, spec, catalog, refused)
         if not (wrong or refused or spec.name in unfit):
@@ -354,9 +361,11 @@ def _explain(session: ReadSession, sql: str, parameters: Sequence[object] = ()) 
 
 
 def _refusal(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
-    """Return why the server refuses a statement; None where it does not."""
+    """Return why the server refuses a statement; None where it does not, or a lock hides it."""
     try:
         session.query(sql, parameters)
+    except LockedError:
+        return None
     except HeadraceError as error:
         if error.retry is Retry.BACK_OFF:
             raise

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
+from headrace.pipeline.controller.desired import Definition
 from headrace.pipeline.controller.world import CatalogSeen, TableVerdict
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.project import Project, open_project
@@ -116,6 +117,22 @@ def test_what_was_altered_is_seen_once_a_lock_lets_the_look_through(ground: Grou
                 ground.look(state)
     [change] = ground.look(state).changes["narrow_1"]
     assert change.verdict is TableVerdict.LIKE_A_TRUNCATE
+
+
+def test_a_table_that_is_locked_at_a_start_keeps_no_index_from_being_followed(ground: Ground) -> None:
+    ground.write(SCHEMA + 'filters: [{ raw: "number > 0" }]\n')
+    ground.restart()
+    state = ground.following(ground.look().text)
+    ground.restart()
+    with ground.locked():
+        ground.look(state)
+        units = ground.definitions.units()
+    assert units is not None
+    assert units[UNIT] == Definition(state.generations[0].hash, "")
+    assert ground.definitions.unfit == {}
+    [finding] = ground.definitions.inspection.findings
+    assert finding.level == "warning"
+    assert "narrow is locked by pid" in str(finding.error)
 
 
 def test_a_stored_catalog_that_cannot_be_read_is_said_in_every_look(ground: Ground) -> None:
