@@ -126,10 +126,9 @@ def _pair(old: TablePrint, new: TablePrint, rewritten: frozenset[int]) -> tuple[
     # Where a column was altered, a rewrite is the alteration's, and not that of SET UNLOGGED.
     is_altered = new.highest > old.highest or any(columns[name] != new.columns[name] for name in names)
     settled = _without_doubt if is_altered else lambda part: part
-    # A partition that the log has named is compared only by whether it is still there.
+    # One that the log has named and that is still there was not looked at yet: it has come now.
     former = {
-        oid: new.parts.get(oid, part) if part.persistence == _NAMED else part
-        for oid, part in old.parts.items()
+        oid: part for oid, part in old.parts.items() if part.persistence != _NAMED or oid not in new.parts
     }
     parts = {
         oid: replace(part, file=former[oid].file) if oid in former and oid not in rewritten else part

@@ -64,14 +64,14 @@ class CatalogWatch:
         self._columns = columns
         self._baseline: Fingerprint | None = None
         self._text = ""
-        self._now: Fingerprint | None = None
+        self._seen: Fingerprint | None = None
         self._named: Mapping[TableName, Mapping[str, int]] = {}
         self._session = KeptSession(url, lock_seconds=_LOCK_SECONDS)
         self._next = 0.0
 
     def restore(self, stored: Mapping[str, Any]) -> None:
         """Compare with the catalog as an offset has it, unless this has looked already."""
-        if self._now is None and stored.get(_KEY):
+        if not self._next and stored.get(_KEY):
             self._text = str(stored[_KEY])
             self._baseline = Fingerprint.from_text(self._text)
 
@@ -125,7 +125,7 @@ class CatalogWatch:
             if error.retry is Retry.NEVER:
                 raise
             return []
-        self._now = now
+        self._seen = now
         if not found:
             self.accept()
         ended = time.monotonic()
@@ -134,8 +134,10 @@ class CatalogWatch:
 
     def accept(self) -> None:
         """Compare with what the last look saw from now on."""
-        if self._now is not None:
-            self._keep(self._now)
+        # Once for each look: the log may have named more since, which must not be forgotten.
+        if self._seen is not None:
+            self._keep(self._seen)
+            self._seen = None
 
     def note(
         self,

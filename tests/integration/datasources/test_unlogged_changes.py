@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from headrace.datasources import catalog_watch
 from headrace.datasources.catalog_watch import CatalogWatch
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
@@ -176,7 +178,8 @@ REUSED = [
 
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CatalogWatch.__init__, "__kwdefaults__", {"seconds": 0.0})
+    monkeypatch.setattr(catalog_watch, "_SECONDS", 0.0)
+    monkeypatch.setattr(catalog_watch, "_SHARE", 0)
 
 
 def begin(query: Callable[..., Query], table: str, **options: str) -> Query:
@@ -393,19 +396,44 @@ def test_tables_of_a_publication_for_all(
     ends(started, said)
 
 
-def test_a_partition_that_goes_before_anybody_has_looked_ends_the_query(query: Callable[..., Query]) -> None:
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_partition_that_goes_before_anybody_has_looked_ends_the_query(
+    query: Callable[..., Query], *, runs: bool
+) -> None:
     """The catalog keeps no trace of it; the log has named it."""
     started = begin(query, "measure", envelope="changes")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(CatalogWatch, "look", lambda _: [])
+    with _not_looked_at():
         started.sql(
             "CREATE TABLE more PARTITION OF measure FOR VALUES FROM (30) TO (40)",
             "INSERT INTO measure VALUES (31, 1)",
         )
         started.take(1)
         started.sql("DROP TABLE more")
-    started.restart()
+        started.step()
+    if not runs:
+        started.restart()
     ends(started, "the partition more of measure was detached or dropped")
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_partition_that_the_log_named_before_anybody_has_looked_is_told_with_its_rows(
+    query: Callable[..., Query], *, runs: bool
+) -> None:
+    """The log names it with its first change, and has none of the rows that it came with."""
+    started = begin(query, "measure", envelope="changes")
+    with _not_looked_at():
+        started.sql(_ATTACH, "INSERT INTO measure VALUES (22, 1)")
+        started.take(1)
+    if not runs:
+        started.restart()
+    ends(started, "the partition alone was attached to measure with rows in it")
+
+
+@contextmanager
+def _not_looked_at() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(CatalogWatch, "look", lambda _: [])
+        yield
 
 
 @pytest.mark.long
