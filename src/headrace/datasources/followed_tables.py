@@ -22,7 +22,12 @@ from headrace.capture.named_in_log import NamedInLog
 from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
-from headrace.datasources.publication_membership import Published, check_published, read_published
+from headrace.datasources.publication_membership import (
+    Published,
+    check_published,
+    read_all_published,
+    read_published,
+)
 from headrace.datasources.query_schema import RowsPlan, named_tables
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, Retry
@@ -152,7 +157,6 @@ class FollowedTables:
         self._options = options
         self._plan = plan
         self._published: Published | None = None
-        self._seen: Published | None = None
         self._next_look = 0.0
         columns = {} if plan is None else {plan.shape.table: frozenset(plan.shape.columns)}
         self.columns = NamedInLog(options.publication) if self._watches_catalog else None
@@ -189,7 +193,7 @@ class FollowedTables:
     def fields(self) -> dict[str, Any]:
         """Return the offset's fields for the followed tables and how they are published."""
         if self._published is None:
-            self._published = self._read_published()
+            self._published = self._read_published(None)
         catalog = self._catalog.fields() if self._watches_catalog else {}
         return table_fields(self.named) | self._published.to_json() | catalog
 
@@ -203,8 +207,8 @@ class FollowedTables:
         """Check that the publication sends the followed tables, and has done so since `start` was stored."""
         known = tables_of(start)
         tables = [table for table in self.named if known is None or table in known]
-        found = self._read_published()  # before this process alters it
         origin, before = LogOrigin.from_json(start), Published.from_json(start)
+        found = self._read_published(before)  # before this process alters it
         # Oids and xids of another server mean nothing here; the reader of the log reports that server.
         is_same_place = origin is None or not found.is_elsewhere(origin)
         if is_same_place:
@@ -245,13 +249,13 @@ class FollowedTables:
         # Before the look, so that one that fails is not repeated at every call.
         self._next_look = time.monotonic() + _WATCH_SECONDS
         try:
-            now = self._read_published()
+            now = self._read_published(self._published)
         except HeadraceError as error:
             if error.retry is Retry.NEVER:
                 raise
             return  # the stream itself meets a server that stays away
-        before, self._seen = self._seen or now, now
-        self._compare(before, now, "while it was read")
+        self._compare(self._published or now, now, "while it was read")
+        self._published = now  # offsets have it: a next start does not tell of the same again
 
     def unlogged(self) -> tuple[TableName, ...]:
         """Return the tables that are to be read again, because rows changed without a change in the log.
@@ -312,15 +316,18 @@ class FollowedTables:
     def close(self) -> None:
         """Close the connection of the catalog's watch; forget what was seen of the publication."""
         self._catalog.close()
-        self._seen, self._next_look = None, 0.0
+        self._published, self._next_look = None, 0.0
 
     @property
     def _watches_catalog(self) -> bool:
         return self._options.on_unlogged_change != "ignore"
 
-    def _read_published(self) -> Published:
+    def _read_published(self, before: Published | None) -> Published:
+        publication = self._options.publication
         with connect(self._url, application_name="headrace watch") as connection:
-            return read_published(connection, self._options.publication, self.named)
+            if self.named:
+                return read_published(connection, publication, self.named)
+            return read_all_published(connection, publication, before)
 
     @property
     def _url(self) -> str:

@@ -8,14 +8,14 @@ made again: PostgreSQL 18 leaves out of a backlog, in silence, what was changed 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.capture import LogOrigin
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.model.table_pattern import format_table
+from headrace.model.table_pattern import format_table, one_table
 from headrace.postgres.connection import Connection, query
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_last_alteration, read_memberships
@@ -68,7 +68,18 @@ class Published:
         return None
 
 
-def read_published(connection: Connection, publication: str, tables: Sequence[TableName]) -> Published:
+def read_all_published(connection: Connection, publication: str, before: Published | None) -> Published:
+    """Read how all tables of a publication are published now, and those that it had `before`.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    had = () if before is None else map(one_table, before.members)
+    tables = {*had, *read_memberships(connection, publication, of_all_tables=False)}
+    return read_published(connection, publication, tables)
+
+
+def read_published(connection: Connection, publication: str, tables: Collection[TableName]) -> Published:
     """Read how these tables are published now.
 
     Raises:

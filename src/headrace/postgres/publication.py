@@ -25,6 +25,8 @@ SELECT n.nspname::text, c.relname::text, r.oid::bigint AS member
 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = $1
+"""
+_MEMBERSHIPS_OF_ALL = """
 UNION ALL
 SELECT n.nspname::text, c.relname::text, p.oid::bigint
 FROM pg_publication p, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -240,18 +242,22 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     )
 
 
-def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
+def read_memberships(
+    connection: Connection, name: str, *, of_all_tables: bool = True
+) -> dict[TableName, int]:
     """Read the server's OID of each table's membership in the publication.
 
-    It differs if the table ever left the publication.
+    It differs if the table ever left the publication. One `FOR ALL TABLES` can lose none; `of_all_tables`:
+    whether to read its tables too.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     # FOR TABLES IN SCHEMA came with PostgreSQL 15, as column lists did.
-    by_schema = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
+    more = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
+    more += _MEMBERSHIPS_OF_ALL if of_all_tables else ""
     # A table may be published in several ways: by itself, with its schema, with all tables.
-    listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
+    listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{more}) m GROUP BY 1, 2"  # noqa: S608
     rows = query(connection, listed, (name,))
     return {TableName(schema, table): member for schema, table, member in rows}
 

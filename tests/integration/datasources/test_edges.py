@@ -555,6 +555,67 @@ def test_a_running_query_looks_at_its_publication(
     assert caught.value.kind is Kind.PUBLICATION
 
 
+def of_whole_publication(query: Callable[..., Query], **options: str) -> Query:
+    """A query that follows whatever its publication has."""
+    one = query(envelope="changes", **_START, **options)
+    del one.options["tables"]
+    one.sql(
+        f"CREATE PUBLICATION {one.slot} FOR TABLE item",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        f"ALTER PUBLICATION {one.slot} ADD TABLE other",
+    )
+    return one
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("back", [True, False])
+def test_a_table_that_leaves_a_publication_which_is_followed_as_it_is_is_told_of(
+    query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch, *, runs: bool, back: bool
+) -> None:
+    monkeypatch.setattr(followed_tables, "_WATCH_SECONDS", 0.0)
+    one = of_whole_publication(query)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    if not runs:
+        one.stop()
+    one.sql(*(sql.format(p=one.slot) for sql in _LEFT[: 3 if back else 2]))
+    with pytest.raises(HeadraceError, match=r"has lost the table public\.item"):
+        one.step()
+
+
+def test_a_publication_that_is_followed_as_it_is_may_grow_and_lose_tables_that_are_dropped(
+    query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed_tables, "_WATCH_SECONDS", 0.0)
+    one = of_whole_publication(query, onUnloggedChange="ignore")
+    one.step()
+    one.sql("INSERT INTO other VALUES (1)")
+    one.take(1)
+    one.sql("CREATE TABLE third (id int PRIMARY KEY)", f"ALTER PUBLICATION {one.slot} ADD TABLE third")
+    one.sql("DROP TABLE other", "INSERT INTO third VALUES (1)")
+    one.take(1)
+    one.stop()
+    one.sql("DROP TABLE third", "INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+
+
+def test_a_loss_that_is_allowed_is_told_of_once(
+    query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A next start, which may allow none, goes on from there."""
+    monkeypatch.setattr(followed_tables, "_WATCH_SECONDS", 0.0)
+    one = query(failOnDataLoss="false", **_START)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.sql(*(sql.format(p=one.slot) for sql in _LEFT), "INSERT INTO item VALUES (3, 'c')")
+    one.take(1)
+    one.restart(failOnDataLoss="true")
+    one.sql("INSERT INTO item VALUES (4, 'd')")
+    one.take(1)
+
+
 def test_a_comment_at_the_end_of_a_condition_ends_with_it(query: Callable[..., Query]) -> None:
     one = query(where="id > 1 -- the first is ours", startingOffsets="snapshot")
     one.sql("INSERT INTO item VALUES (1, 'a'), (2, 'b')")
