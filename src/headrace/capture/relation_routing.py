@@ -94,6 +94,7 @@ class RootRouting(RelationRouting):
     def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
         self._columns = settings.columns
         self._since = settings.since
+        self._parts = settings.parts
         self._on_invisible = on_invisible
         needs = settings.documents
         self._topmost = needs is not None
@@ -148,9 +149,16 @@ class RootRouting(RelationRouting):
         return names
 
     def _whole_trees(self, own: Mapping[int, TableName], roots: Mapping[int, TableName]) -> set[TableName]:
-        """Return the roots of partitions of which all leaves are in `own`."""
+        """Return the roots of partitions of which all leaves that have reported rows are in `own`."""
         parts = {root for oid, root in roots.items() if root != own[oid]}
-        return {root for root in parts if read_leaves(self.session(), root) <= own.keys()}
+        return {root for root in parts if self._reported(read_leaves(self.session(), root)) <= own.keys()}
+
+    def _reported(self, leaves: set[int]) -> set[int]:
+        """Return those leaves of which rows may have been reported.
+
+        The catalog is read as of now: it has leaves, too, that were attached after a TRUNCATE of all.
+        """
+        return leaves if self._parts is None else leaves & (self._parts | self._own.keys())
 
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:

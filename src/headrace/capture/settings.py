@@ -30,6 +30,7 @@ class StreamSettings:
         expected: tables that must still have the columns that they had when the query began.
         since: positions (bytes) before which a table's changes are not used: their columns are not checked.
         columns: is told which columns the log names; None where nobody asks.
+        parts: the partitions (oids) of which rows may have been reported before the start; None: not known.
         documents: what the documents need of each table; None where the changes are not for documents.
         projection: the columns whose values are kept; None: all.
         warm_up: return the first position without changes at once, so that the query's processes have
@@ -72,6 +73,7 @@ class StreamSettings:
     expected: Mapping[TableName, PlannedTable] = field(default_factory=dict)
     since: Mapping[TableName, Lsn] = field(default_factory=dict)
     columns: NamedInLog | None = None
+    parts: frozenset[int] | None = None
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
     documents: Needs | None = None

@@ -42,6 +42,17 @@ def has_catalog(stored: Mapping[str, Any]) -> bool:
     return _KEY in stored
 
 
+def known_parts(stored: Mapping[str, Any]) -> frozenset[int] | None:
+    """Return the relations (oids) with rows that an offset knows; None where it has no fingerprint."""
+    if not stored.get(_KEY):
+        return None
+    return frozenset().union(*(table.parts for table in _fingerprint(stored).tables.values()))
+
+
+def _fingerprint(stored: Mapping[str, Any]) -> Fingerprint:
+    return Fingerprint.from_text(str(stored[_KEY]))
+
+
 class CatalogWatch:
     """Compares the catalog with the fingerprint of a checkpoint, from time to time; used from one thread.
 
@@ -72,8 +83,7 @@ class CatalogWatch:
     def restore(self, stored: Mapping[str, Any]) -> None:
         """Compare with the catalog as an offset has it, unless this has looked already."""
         if not self._next and stored.get(_KEY):
-            self._text = str(stored[_KEY])
-            self._baseline = Fingerprint.from_text(self._text)
+            self._text, self._baseline = str(stored[_KEY]), _fingerprint(stored)
 
     def take_up(self, stored: Mapping[str, Any]) -> Sequence[str]:
         """Know the catalog of a server that pg_upgrade has made; return how it is not that of an offset.
@@ -84,7 +94,7 @@ class CatalogWatch:
         if not has_catalog(stored):
             return ("the checkpoint has no catalog to compare with, because of onUnloggedChange=ignore",)
         now = self._read(self._session.get(), self._tables())
-        found = [*find_differences(Fingerprint.from_text(str(stored[_KEY])), now)]
+        found = [*find_differences(_fingerprint(stored), now)]
         if not found:
             self._keep(now)
         return found

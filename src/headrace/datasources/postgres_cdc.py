@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from headrace.capture import LogOrigin, Offset, StreamSettings
 from headrace.capture.continuity import temporary_gone
 from headrace.capture.signals import SignalFiles
+from headrace.datasources.catalog_watch import known_parts
 from headrace.datasources.change_planner import ChangePlanner, origin_of
 from headrace.datasources.envelopes import TableDescriber, TableDescriptions, changes_schema
 from headrace.datasources.followed_tables import (
@@ -196,7 +197,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Before the log is read on: rows that are read again stand before the changes that follow.
         if not new and (altered := self._tables.unlogged()):
             return self._read_again(here, altered)
-        planner = self._open_planner(begin, origin, begin, since_of(start))
+        planner = self._open_planner(begin, origin, begin, start)
         # A batch without changes: the checkpoint must know the tables before anything of theirs is planned.
         if new or begin != stored or self._tables.is_outdated(start):
             return here | self._tables.fields()
@@ -354,7 +355,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin != behind:
             # An offset of before anything was read has no origin: the end of the batch knows whose log it is.
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
-            planner = self._open_planner(begin, origin, behind, since_of(start))
+            planner = self._open_planner(begin, origin, behind, start)
             batches = planner.stream.changes(begin, behind)
             truncated = planner.stream.truncated_partitions
         descriptions = self._describe(batches, truncated)
@@ -409,11 +410,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tables.close()
 
     def _open_planner(
-        self, start: Offset, origin: LogOrigin | None, read: Offset, since: Mapping[TableName, Lsn]
+        self, start: Offset, origin: LogOrigin | None, read: Offset, stored: Mapping[str, Any]
     ) -> ChangePlanner:
         """Open the stream after `start`, a position in the log of `origin`, which was read up to `read`.
 
-        Earlier changes of the tables in `since` are left out, whatever their columns were.
+        `stored`: the offset of `start`, with the catalog and the positions from which tables count.
         """
         if not self._planner.is_open:
             options, plan, holder = self._options, self._plan, self._holder(start)
@@ -423,8 +424,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 publication=options.publication,
                 tables=frozenset(self._tables.named),
                 expected={} if plan is None else {plan.shape.table: plan.expected},
-                since=since,
+                since=since_of(stored),
                 columns=self._tables.columns,
+                parts=known_parts(stored),
                 buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                 backlog_bytes=options.backlog_bytes or None,
                 origin=origin,

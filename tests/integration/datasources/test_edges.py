@@ -166,6 +166,62 @@ def test_a_partitioned_table_that_is_emptied_as_a_whole(query: Callable[..., Que
         ]  # fmt: skip
 
 
+_PARTED = (
+    "CREATE TABLE measure (at int PRIMARY KEY) PARTITION BY RANGE (at)",
+    "CREATE TABLE early PARTITION OF measure FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE late PARTITION OF measure FOR VALUES FROM (10) TO (20)",
+    "INSERT INTO measure VALUES (1), (11)",
+)
+_MORE = "CREATE TABLE more PARTITION OF measure FOR VALUES FROM (20) TO (30)"
+_FILLED = "INSERT INTO measure VALUES (2), (21)"
+
+
+@pytest.mark.parametrize(
+    "statements", [("TRUNCATE measure", _MORE), ("BEGIN", "TRUNCATE measure", _MORE, "COMMIT")]
+)
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_table_that_gets_a_partition_after_it_was_emptied(
+    query: Callable[..., Query], statements: Sequence[str], *, runs: bool
+) -> None:
+    """Nobody has rows of the new partition, so none of them is in doubt."""
+    one = query(tables="measure", startingOffsets="snapshot")
+    one.sql(*_PARTED)
+    one.settle()
+    if not runs:
+        one.stop()
+    one.sql(*statements, _FILLED)
+    rows = one.take(3)
+    assert [(row["_change_type"], row["at"]) for row in rows] == [
+        ("truncate", None), ("insert", 2), ("insert", 21),
+    ]  # fmt: skip
+    one.restart()
+    assert one.batch(*one.offsets[-2:]) == rows
+
+
+@pytest.mark.parametrize(
+    ("before", "emptying"),
+    [
+        ((_MORE, _FILLED), ("TRUNCATE early, late",)),
+        ((), ("BEGIN", _MORE, _FILLED, "TRUNCATE early, late", "COMMIT")),
+        ((), ("TRUNCATE early",)),
+    ],
+)
+@pytest.mark.parametrize("runs", [True, False])
+def test_partitions_that_are_emptied_beside_one_with_rows_end_a_query_of_rows(
+    query: Callable[..., Query], before: Sequence[str], emptying: Sequence[str], *, runs: bool
+) -> None:
+    one = query(tables="measure", startingOffsets="snapshot")
+    one.sql(*_PARTED)
+    one.settle()
+    one.sql(*before)
+    if not runs:
+        one.until(lambda: len(one.rows) == 2 + len(before))
+        one.stop()
+    one.sql(*emptying)
+    with pytest.raises(HeadraceError, match="was truncated, and no row here says which rows are gone"):
+        one.until(lambda: False)
+
+
 @pytest.mark.parametrize("envelope", ["rows", "changes"])
 def test_a_table_that_is_renamed_ends_the_query(query: Callable[..., Query], envelope: str) -> None:
     """What it is called then is not followed: its changes would be left out in silence."""
