@@ -207,6 +207,7 @@ class ProvidedPart(InputPartition):
         others: tables whose rows were read before, and are skipped.
         place: of the rows in the log.
         descriptions: of these tables.
+        conditions: SQL that says which rows of a table are wanted.
     """
 
     source: Provider
@@ -215,6 +216,7 @@ class ProvidedPart(InputPartition):
     others: tuple[TableName, ...]
     place: SnapshotPlace
     descriptions: TableDescriptions
+    conditions: Mapping[TableName, str]
 
     def read(self, url: str, shape: RowShape | None) -> Iterator[pa.RecordBatch]:
         """Read the rows; typed where there is a shape, else in `CHANGES_SCHEMA`.
@@ -252,11 +254,14 @@ class ProvidedPart(InputPartition):
     def _to_log_texts(
         self, session: ReadSession, table: TableName, columns: Sequence[str], rows: Sequence[_ProvidedRow]
     ) -> pa.RecordBatch:
-        """Convert rows to the texts that the log would contain."""
+        """Convert the wanted rows to the texts that the log would contain."""
         texts = ", ".join(output_text(f"r.{identifier(name)}") for name in columns)
+        # In a query of its own, with the table's name: its columns come before those of `given`.
         sql = (
-            f"SELECT {texts} FROM unnest($1::text[]) WITH ORDINALITY AS given (line, place), "  # noqa: S608 (quoted)
-            f"json_populate_record(NULL::{quoted(table)}, given.line::json -> 'row') AS r ORDER BY place"
+            f"SELECT {texts} FROM unnest($1::text[]) WITH ORDINALITY AS given (line, place), LATERAL "  # noqa: S608 (quoted)
+            f"(SELECT * FROM json_populate_record(NULL::{quoted(table)}, given.line::json -> 'row') "
+            f"AS {identifier(table.name)} WHERE ((\n{self.conditions.get(table, 'true')}\n))) AS r "
+            "ORDER BY given.place"
         )
         try:
             found = session.query(sql, ([row.text for row in rows],))
@@ -272,5 +277,5 @@ class ProvidedPart(InputPartition):
             raise HeadraceError(
                 Kind.VALUE, f"{place} is no row of {table}: {error.full_cause}", "Correct the value."
             ) from error
-        arrays = [pa.array(values, pa.string()) for values in zip(*found, strict=True)]
+        arrays = [pa.array([row[at] for row in found], pa.string()) for at in range(len(columns))]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))

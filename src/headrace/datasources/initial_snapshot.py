@@ -217,7 +217,9 @@ class InitialRows:
             if source is not None:
                 others = tuple(set(followed).difference(tables))
                 self._parts = [
-                    ProvidedPart(source, part, tuple(tables), others, self.place, descriptions)
+                    ProvidedPart(
+                        source, part, tuple(tables), others, self.place, descriptions, options.conditions
+                    )
                     for part in source.parts([str(table) for table in tables])
                 ]
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
+from integration.datasources.driven import Query
 
 ITEM = TableName("public", "item")
 _TABLE = """
@@ -47,12 +48,13 @@ class Given:
         return [(table, {"id": number, "tags": ["a", None]}) for number in (first, first + 1)]
 
 
-def read(source: JsonLines | Custom, url: str) -> list[dict[str, str | None]]:
+def read(source: JsonLines | Custom, url: str, where: str | None = None) -> list[dict[str, str | None]]:
     """The rows of all parts, as the log would say them."""
+    conditions = {} if where is None else {ITEM: where}
     with ReadSession(url) as session:
         descriptions = TableDescriptions(read_known(session, [ITEM], {}, "given"), "shop", {})
     parts = [
-        ProvidedPart(source, one, (ITEM,), (), SnapshotPlace(7, 1), descriptions)
+        ProvidedPart(source, one, (ITEM,), (), SnapshotPlace(7, 1), descriptions, conditions)
         for one in source.parts(["item"])
     ]
     return [
@@ -108,6 +110,24 @@ def test_a_line_that_is_no_row_is_named(shop: str, tmp_path: Path, line: str, sa
     with pytest.raises(HeadraceError, match=said) as caught:
         read(source, shop)
     assert caught.value.kind is Kind.VALUE
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"), [("id < 3 -- few\n", ["1", "2"]), ("item.id > 3", ["4"]), ("code = 'x'", [])]
+)
+def test_only_rows_that_are_wanted_are_given(shop: str, where: str, ids: list[str]) -> None:
+    assert [row["id"] for row in read(Custom(f"{__name__}:Given"), shop, where)] == ids
+
+
+@pytest.mark.parametrize("envelope", ["rows", "changes"])
+def test_a_query_with_a_condition_begins_with_the_rows_that_fulfil_it(
+    query: Callable[..., Query], tmp_path: Path, envelope: str
+) -> None:
+    source = lines(tmp_path, *({"table": "item", "row": {"id": number}} for number in (1, 11, 12)))
+    for where, count in {"id > 10": 2, "id > 20": 0}.items():
+        started = query(envelope=envelope, where=where, bootstrap=source.path)
+        started.settle()
+        assert len(started.rows) == count
 
 
 def test_a_class_of_ones_own(shop: str) -> None:
