@@ -119,6 +119,14 @@ class SinkTarget:
             mappings=files.mappings,
         )
 
+    def pipelines(self, index: str) -> tuple[str, ...]:
+        """Return the ingest pipelines of the cluster that the documents of `index` go through, in order."""
+        settings = self.files.get(index, IndexFiles()).settings
+        # The sink's is named with each request, and stands for the index's default one then.
+        first = self.cluster.pipeline or settings.get("default_pipeline")
+        named = (first, settings.get("final_pipeline"))
+        return tuple(name for name in named if name and name != "_none")
+
     def writer_options(self) -> WriterOptions:
         """Return the settings for bulk requests."""
         sink = self.cluster

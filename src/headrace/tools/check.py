@@ -251,8 +251,8 @@ def _check_cluster(project: Project, target: SinkTarget, client: Client, report:
     client.wait_until_ready(_SINK_SECONDS)
     report.add(find_others(client, target.lease_key, project.specs))
     report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
-    if (pipeline := target.cluster.pipeline) is not None:
-        report.add(_try(lambda: check_pipeline(client, pipeline)))
+    for pipeline in dict.fromkeys(found for name in project.specs for found in target.pipelines(name)):
+        report.add(_try(partial(check_pipeline, client, pipeline)))
     alike: dict[str, list[str]] = {}
     for name in project.specs:
         settings = mapping(project.specs[name], target.index_options(name))["settings"]

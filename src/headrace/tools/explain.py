@@ -30,6 +30,7 @@ from headrace.state import DeferredKeys, GenerationState, PipelineState, Quarant
 from headrace.state.deferred_keys import ALL_KEYS
 from headrace.status.console.explanation import Explanation
 from headrace.tools.applied_position import AppliedPosition
+from headrace.tools.verification.recheck import first_difference
 from headrace.tools.verification.sides import DatabaseDocuments, IndexDocuments
 
 _TIMEOUT_SECONDS = 3.0
@@ -73,6 +74,7 @@ class DocumentTrace:
         state: of the pipeline.
         files_hash: of what determines the index's documents, by the files and tables of now.
         secondary: what the secondary sinks hold, in words, by name; those that can list their documents.
+        altered: whether an ingest pipeline alters the document, so that only its existence is compared.
     """
 
     spec: IndexSpec
@@ -86,6 +88,18 @@ class DocumentTrace:
     state: PipelineState
     files_hash: str
     secondary: Mapping[str, str]
+    altered: bool = False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the index holds the document as the database has it now."""
+        return _is_current(self.row, self.stored, altered=self.altered)
+
+
+def _is_current(row: RootRow, stored: StoredDocument | None, *, altered: bool) -> bool:
+    if row.body is None or stored is None:
+        return False
+    return altered or row.body == stored.source or first_difference(row.body, stored.source) is None
 
 
 class Explainer:
@@ -130,8 +144,9 @@ class Explainer:
             for name, target in self.project.secondary.items()
             if not target.is_plain
         }
+        altered = bool(self.project.primary.pipelines(index))
         return DocumentTrace(
-            spec, id_, row, shown, stored, quarantined, deferred, end, state, files_hash, secondary
+            spec, id_, row, shown, stored, quarantined, deferred, end, state, files_hash, secondary, altered
         )
 
     def _hash(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> str:
@@ -153,7 +168,10 @@ class Explainer:
             return "none" if row.body is None else "not there yet"
         if row.body is None:
             return "still there, but should not be"
-        return "as the database has it now" if stored.source == row.body else "in an earlier state"
+        altered = bool(target.pipelines(spec.name))
+        if not _is_current(row, stored, altered=altered):
+            return "in an earlier state"
+        return "there, altered by an ingest pipeline" if altered else "as the database has it now"
 
     def _is_deferred(
         self, applied: AppliedPosition, state: PipelineState, shown: GenerationState | None, key: Key
@@ -234,10 +252,9 @@ def answer(trace: DocumentTrace) -> Explanation:
         )
     if row.body is None and stored is None:
         return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts, right=True)
-    if stored is not None and stored.source == row.body:
-        return Explanation(
-            f"{name}/{id_} is in the index as the database has it now", facts, tone="good", right=True
-        )
+    if trace.is_current:
+        state = ", altered by an ingest pipeline" if trace.altered else " as the database has it now"
+        return Explanation(f"{name}/{id_} is in the index{state}", facts, tone="good", right=True)
     what = (
         f"{name}/{id_} is not in the index yet"
         if stored is None

@@ -55,9 +55,16 @@ _VERSION = "?version_type=external_gte&version="
 
 
 class Stock:
-    """A deployment whose index `stock` is backfilled, and a pipeline that notes the log's end."""
+    """A deployment whose index `stock` is backfilled, and a pipeline that notes the log's end.
 
-    def __init__(self, folder: Path, url: str, sink: str) -> None:
+    Args:
+        folder: of its files.
+        url: of the database.
+        sink: the address of the cluster.
+        index: more lines of [[index]].
+    """
+
+    def __init__(self, folder: Path, url: str, sink: str, index: str = "") -> None:
         self.name = f"stock_{uuid.uuid4().hex[:8]}"
         self.prefix = f"{self.name}_"
         self.url, self.sink = url, sink
@@ -67,7 +74,7 @@ class Stock:
             f'prefix = "{self.prefix}"\n[source]\ntype = "postgres"\nconnection_url = {json.dumps(url)}\n'
             f'slot = "{self.name}"\npublication = "{self.name}"\n'
             f'[sinks.primary]\ntype = "opensearch"\nurl = "{sink}"\n'
-            '[[index]]\nname = "stock"\nschema = "stock.schema.yml"\n'
+            f'[[index]]\nname = "stock"\nschema = "stock.schema.yml"\n{index}'
         )
         self._project: Project = open_project(self.config, {})
         self._endpoints: Endpoints = self._project.resolve()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -11,12 +13,14 @@ import pytest
 import urllib3
 
 from headrace.cli import main
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import StateKey
 from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.state.verifications import Verifications
-from integration.cli.stock import Stock
+from integration.cli.stock import TABLES, Stock
+from support.http_proxy import Answer, HttpProxy, Request
 
 
 def verified(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> tuple[int, dict[str, Any]]:
@@ -263,3 +267,52 @@ def test_a_secondary_sink_is_compared_and_repaired_as_the_primary_is(
         code, report = verified(capsys, stock, *beside, "--repair")
         assert (code, report["repair"]["repaired"]) == (0, 2)
         assert verified(capsys, stock, *beside)[0] == verified(capsys, stock)[0] == 0
+
+
+def test_an_ingest_pipeline_of_a_settings_file_alters_documents_and_they_are_right(
+    database: str, tmp_path: Path, opensearch: EmbeddedOpenSearch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only ids are compared, as with one of the sink; `check` says that it is missing.
+
+    The embedded node has no ingest role: a proxy does what the pipeline would do.
+    """
+
+    def ingest(request: Request) -> Answer | None:
+        if "_bulk" not in request.target:
+            return None
+        url, body = f"{opensearch.url}{request.target}&pipeline=_none", request.body
+        body = gzip.decompress(body) if request.headers.get("content-encoding") == "gzip" else body
+        kind = {"content-type": request.headers["content-type"]}
+        answer = urllib3.request("POST", url, body=body.replace(b'"line', b'"LINE'), headers=kind)
+        return Answer(answer.status, answer.data)
+
+    with connect(database) as connection:
+        for statement in TABLES:
+            execute(connection, statement)
+    (tmp_path / "settings.json").write_text('{"index": {"default_pipeline": "labelled"}}')
+    pipeline = f"{opensearch.url}/_ingest/pipeline/labelled"
+    with HttpProxy(opensearch.url, spoil=ingest) as node:
+        stock = Stock(tmp_path, database, node.url, 'settings_file = "settings.json"\n')
+        assert "no ingest pipeline 'labelled'" in typed(capsys, stock, "check")[1]
+        assert urllib3.request("PUT", pipeline, json={"processors": [{"drop": {}}]}).status == 200
+        assert "ingest pipeline" not in typed(capsys, stock, "check")[1]
+        stock.seed()
+        with stock.followed():
+            code, report = verified(capsys, stock)
+        assert (code, drift(report), report["contents"]) == (0, NONE, False)
+        with pytest.raises(SystemExit) as ended:
+            main(["explain", "stock", "3.50:b", "--config", str(stock.config)])
+        assert ended.value.code == 0
+        assert "is in the index, altered by an ingest pipeline" in capsys.readouterr().out
+    stock.drop()
+    urllib3.request("DELETE", pipeline)
+
+
+def test_a_document_is_compared_as_a_value(stock: Stock, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `verify` does: the order of keys and zeros at a number's end do not count."""
+    stock.ask("PUT", "3.50:b", {"label": 'line\nand "quote" é 3', "code": 3.5, "shop": "b"})
+    with stock.followed():
+        assert verified(capsys, stock)[0] == 0
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", "stock", "3.50:b", "--config", str(stock.config)])
+    assert ended.value.code == 0

@@ -319,7 +319,7 @@ def check_pipeline(client: Client, name: str) -> None:
         raise HeadraceError(
             Kind.SINK_REJECTED,
             f"the cluster has no ingest pipeline {name!r}",
-            "Make it, or correct `pipeline` of the sink.",
+            "Make it, or correct `pipeline` of the sink or the settings_file that names it.",
         )
 
 

@@ -211,7 +211,7 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             generation=known.generation,
             applied=state.applied,
             sample=options.sample(),
-            contents=target.cluster.pipeline is None,
+            contents=not target.pipelines(index),
             repair=Repair() if options.repair else None,
         )
         _compare(inspection, target, endpoints, applied, report, reporter=reporter)
