@@ -68,6 +68,17 @@ def test_each_shard_has_a_routing(client: Client, generation: Generation) -> Non
     )
 
 
+def test_an_id_that_no_document_can_have_is_refused_alone(client: Client, generation: Generation) -> None:
+    """A text key may be empty; asked for with the others, it would fail the whole request."""
+    impossible = ("", "x" * 513, "\ud800")
+    result = write(client, generation, *((one, 1, "a") for one in ("1", *impossible)))
+    assert (result.upserted, {one.id for one in result.rejected}) == (1, set(impossible))
+    routings = Shards(client).of(generation.target)
+    assert read_documents(client, generation.target, ["1", *impossible], routings).keys() == {"1"}
+    assert read_documents(client, generation.target, impossible) == {}
+    assert held(client, generation) == {"1": 1}
+
+
 def test_a_document_that_moves_and_goes_leaves_nothing(client: Client, generation: Generation) -> None:
     far = [str(number) for number in range(20)]  # on all shards, some twice
     for version, routing in enumerate(far, 10):

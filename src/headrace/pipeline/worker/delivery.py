@@ -22,7 +22,6 @@ from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.sinks.activity import report_rejections
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
 from headrace.sinks.opensearch.documents import ids, read_documents, refresh
 from headrace.sinks.opensearch.refresh import EagerRefresh
 from headrace.sinks.opensearch.routed import Shards, open_writer
@@ -142,7 +141,7 @@ class Delivery:
 
     def _is_newer(self, rejection: Rejection, version: Lsn) -> bool:
         """Whether the index holds a later version of the document: a backfill is behind the stream."""
-        if self._plan.is_plain or not 0 < len(rejection.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
+        if self._plan.is_plain:
             return False
         target = self._plan.targets[rejection.index]
         routings = self._shards.of(target) if rejection.index in self._plan.routed else ()

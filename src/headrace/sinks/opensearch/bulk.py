@@ -18,7 +18,7 @@ from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch.failures import describe, describe_without_request, describe_without_values
 
-MAX_ID_BYTES = 512
+_MAX_ID_BYTES = 512
 """The server refuses a whole request with a longer id, so such a document is never sent."""
 
 MAX_VERSION = 2**63 - 1
@@ -97,16 +97,21 @@ class ItemVerdict:
 
 def invalid_reason(operation: DocumentOperation) -> str | None:
     """Explain why the server would refuse a whole request that holds `operation`, or return None."""
-    if not operation.id:
-        return "the document id is empty"
-    try:
-        length = len(operation.id.encode())
-    except UnicodeEncodeError:
-        return "the document id is not valid Unicode"
-    if length > MAX_ID_BYTES:
-        return f"the document id has {length} bytes, OpenSearch takes at most {MAX_ID_BYTES}"
     if not 0 <= operation.version <= MAX_VERSION:
         return f"the version {operation.version} is outside of 0 to {MAX_VERSION}"
+    return invalid_id(operation.id)
+
+
+def invalid_id(id_: str) -> str | None:
+    """Explain why no document can have this id, and a request that asks for it fails; else return None."""
+    if not id_:
+        return "the document id is empty"
+    try:
+        length = len(id_.encode())
+    except UnicodeEncodeError:
+        return "the document id is not valid Unicode"
+    if length > _MAX_ID_BYTES:
+        return f"the document id has {length} bytes, OpenSearch takes at most {_MAX_ID_BYTES}"
     return None
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
+from headrace.sinks.opensearch.bulk import invalid_id
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
 
 _KEEP_ALIVE = "10m"
@@ -136,7 +137,7 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
     Raises:
         HeadraceError: as `read_documents`.
     """
-    requested = [(id_, routing) for id_ in ids for routing in routings]
+    requested = [(id_, routing) for id_ in _possible(ids) for routing in routings]
     if not requested:
         return []
     docs = [{"_id": id_, "routing": routing, "_source": False} for id_, routing in requested]
@@ -168,11 +169,11 @@ def read_documents(
         HeadraceError: SINK_UNREACHABLE; SINK_BUSY, also where a shard does not answer; SINK_REJECTED where
             the index does not exist.
     """
-    if not ids:
+    if not (possible := _possible(ids)):
         return {}
-    docs = [{"_id": id_, "routing": routing} for id_ in ids for routing in routings]
+    docs = [{"_id": id_, "routing": routing} for id_ in possible for routing in routings]
     answer = client.read(
-        path(index, "_mget", query=client.primaries()), {"docs": docs} if routings else {"ids": list(ids)}
+        path(index, "_mget", query=client.primaries()), {"docs": docs} if routings else {"ids": possible}
     )
     try:
         return _read_answer(answer)
@@ -180,6 +181,11 @@ def read_documents(
         raise HeadraceError(
             Kind.SINK_UNREACHABLE, f"the answer of OpenSearch at {answer.place} cannot be read: {error}"
         ) from error
+
+
+def _possible(ids: Iterable[str]) -> list[str]:
+    """Return the ids that a document can have: one other makes the cluster refuse the whole request."""
+    return [id_ for id_ in ids if invalid_id(id_) is None]
 
 
 def _hits(client: Client, index: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
