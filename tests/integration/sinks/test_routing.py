@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -77,6 +78,22 @@ def test_an_id_that_no_document_can_have_is_refused_alone(client: Client, genera
     assert read_documents(client, generation.target, ["1", *impossible], routings).keys() == {"1"}
     assert read_documents(client, generation.target, impossible) == {}
     assert held(client, generation) == {"1": 1}
+
+
+def test_large_documents_are_not_held_while_more_of_them_come(client: Client, generation: Generation) -> None:
+    """As without routing: memory holds some requests, however large the documents are."""
+    size, count = 1_000_000, 100
+
+    def large() -> Iterator[DocumentOperation]:
+        for number in range(count):
+            yield DocumentOperation("moving", str(number), 1, b'{"x": "%s"}' % (b"x" * size), f"r{number}")
+
+    tracemalloc.start()
+    with closing(writer_of(client, generation)) as writer:
+        assert writer.write(large()).upserted == count
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < count * size / 2
 
 
 def test_a_document_that_moves_and_goes_leaves_nothing(client: Client, generation: Generation) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation
@@ -98,13 +98,13 @@ class RoutedWriter(DocumentWriter):
                 queried: documents may then exist twice until they are written again.
         """
         total, remaining = WriteResult(), iter(operations)
-        while chunk := list(islice(remaining, _BATCH_SIZE)):
-            extra = sum(
-                len(self._routings(operation)) - 1 for operation in chunk if self._is_unknown(operation)
-            )
-            result = self._writer.write(self._to_all_shards(chunk))
+        for first in remaining:
+            passed: list[DocumentOperation] = []
+            chunk = chain([first], islice(remaining, _BATCH_SIZE - 1))
+            result = self._writer.write(self._to_all_shards(chunk, passed))
             # Behind the writes: a kill in between leaves a copy too many, and the batch is repeated.
-            self._delete_older_copies(chunk)
+            self._delete_older_copies(passed)
+            extra = sum(len(self._routings(deleted)) - 1 for deleted in passed if deleted.body is None)
             extra_deleted = min(extra, result.deleted)  # a delete counts once, however many shards it went to
             result = dataclasses.replace(
                 result, deleted=result.deleted - extra_deleted, fenced=result.fenced - (extra - extra_deleted)
@@ -119,28 +119,30 @@ class RoutedWriter(DocumentWriter):
     def _routings(self, operation: DocumentOperation) -> tuple[str, ...]:
         return self._shards.of(self._targets[operation.index])
 
-    def _is_unknown(self, operation: DocumentOperation) -> bool:
-        """Tell whether the document may lie on any shard."""
-        return operation.body is None and operation.index in self._routed
-
-    def _to_all_shards(self, chunk: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:
+    def _to_all_shards(
+        self, chunk: Iterable[DocumentOperation], passed: list[DocumentOperation]
+    ) -> Iterator[DocumentOperation]:
+        """Yield deletes once for each shard; note what is routed in `passed`, without its bytes."""
         for operation in chunk:
-            if self._is_unknown(operation):
+            if operation.index in self._routed:
+                # A thousand documents may be too much for the memory.
+                passed.append(dataclasses.replace(operation, body=operation.body and b""))
+            if operation.body is None and operation.index in self._routed:
                 yield from (
                     dataclasses.replace(operation, routing=routing) for routing in self._routings(operation)
                 )
             else:
                 yield operation
 
-    def _delete_older_copies(self, chunk: Iterable[DocumentOperation]) -> None:
+    def _delete_older_copies(self, passed: Iterable[DocumentOperation]) -> None:
         """Delete all but the newest copy of what was written.
 
         Of two processes that write one document at the same time, the later one to read sees both copies.
         Where both copies have the same version either may stay, but every process must choose the same one.
         """
         written: dict[str, list[str]] = {}
-        for operation in chunk:
-            if operation.body is not None and operation.index in self._routed:
+        for operation in passed:
+            if operation.body is not None:
                 written.setdefault(operation.index, []).append(operation.id)
         for index, ids in written.items():
             target = self._targets[index]
