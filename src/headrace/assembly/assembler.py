@@ -98,6 +98,12 @@ class Assembler:
             deletes = [(id_, None, *rest) for id_, body, *rest in rows if body is None]
             yield from self._bare_operations(deletes, version)
 
+    def keys(self) -> Iterator[Key]:
+        """Stream the keys of all root rows; some may have no document."""
+        whole = CtidRange(0, None)
+        yield from self._stream(range_keys_statement(self._plan, whole), range_parameters(whole))
+        self._session.await_flush()  # if a crash undoes a row's deletion, it has a document again
+
     def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
         """Stream upserts of all live documents whose root row lies in `part`.
 

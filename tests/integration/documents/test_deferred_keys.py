@@ -28,6 +28,7 @@ from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.opensearch.documents import documents, refresh
 from headrace.spark.session import local_spark
 from headrace.state import DeferredKeys, StateKey
+from headrace.state.deferred_keys import ALL_KEYS
 from integration.documents.indexed_database import IndexedDatabase, documents_plan
 from support.http_proxy import HttpProxy, Request
 
@@ -153,6 +154,20 @@ def test_few_documents_are_not_deferred(world: World) -> None:
 
 def test_a_truncate_of_a_child_parks_every_document_that_exists(world: World) -> None:
     world.apply(b"TRUNCATE country", EMPTIED)
+    assert world.work_off() == PEOPLE + 2
+    assert world.held() == world.expected()
+
+
+def test_all_documents_of_a_large_index_are_deferred_in_chunks(world: World) -> None:
+    """Writing them takes longer than a scroll of their ids stays open."""
+    end = world.position()
+    world.deferred.add("people", [[ALL_KEYS]], end)
+    [everything] = world.deferred.oldest(10)
+    world.writer.execute("UPDATE country SET name = 'Nederland' WHERE id = 1")
+    assert world.worker.write_stored([everything.id]).upserted == 0
+    left = world.deferred.oldest(1_000)
+    assert sorted(key for batch in left for key in batch.keys) == sorted((id_,) for id_ in world.held())
+    assert {batch.version for batch in left} == {end}
     assert world.work_off() == PEOPLE + 2
     assert world.held() == world.expected()
 

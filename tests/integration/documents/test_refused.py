@@ -6,6 +6,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import CtidRange
 from headrace.pipeline.reconciliation import reconcile
+from headrace.pipeline.worker.delivery import SinkConnection
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import BackfillRange, Worker
@@ -54,7 +57,9 @@ class World(IndexedDatabase):
         with psycopg.connect(url, autocommit=True) as connection:
             for statement in tables:
                 connection.execute(statement)
+        transform = policy.pop("transform", None)
         super().__init__(url, node, folder, schema, "thing")
+        self.spec = replace(self.spec, transform=transform)
         self.generation = self.new_generation()
         plan = self.plan_of(self.generation, key=StateKey("none", self.prefix), **policy)
         self.worker = Worker(Work(plan, self.connections))
@@ -76,6 +81,14 @@ class World(IndexedDatabase):
             "INSERT INTO thing VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET host = excluded.host",
             (identity, host),
         )
+
+    def empty(self, table: str) -> None:
+        """Truncate a table, and apply that."""
+        self.writer.execute(f"TRUNCATE {table}".encode())
+        end = self.position()
+        row = {"schema": "public", "table": table, "op": "t", "_commit_lsn": end, "_commit_seq": 0}
+        [task] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, 1)
+        self.worker.apply(task)
 
     def held(self, identity: str) -> dict[str, Any] | None:
         return document(self.client, self.generation.index, identity)
@@ -156,10 +169,8 @@ def test_or_keeps_it_with_its_reason_until_it_is_right(make: Make) -> None:
     world.host("b", "10.0.0.22")
     world.writer.execute("DELETE FROM thing WHERE length(id) > 512")
     world.worker.rewrite_all("thing", 3)
-    assert [one.id for one in world.quarantine.entries()] == ["x" * 600], "renew does not know of it"
     assert world.held("b") == {"id": "b", "host": "10.0.0.22"}
-    world.worker._write({"thing": [("x" * 600,)]}, 4)
-    assert world.quarantine.entries() == []
+    assert world.quarantine.entries() == [], "also of what the index never held"
 
 
 def test_its_older_version_may_be_deleted(make: Make) -> None:
@@ -267,6 +278,48 @@ def test_what_cannot_be_read_may_be_skipped(make: Make) -> None:
     assert backfilled(world) == written(world) == len(UNREADABLE)
     assert world.ids() == READABLE
     assert world.quarantine.entries() == []
+
+
+@pytest.mark.parametrize(
+    "policy", [{"quarantine": {"thing": "keep"}}, {"skip_rejected": frozenset({"thing"})}]
+)
+def test_a_truncate_brings_documents_that_were_refused_for_what_is_gone(
+    make: Make, policy: dict[str, Any]
+) -> None:
+    """The index holds none of them, so it cannot tell which ones there are."""
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, **policy)
+    world.seed(2)
+    assert world.ids() == READABLE
+    world.empty("part")
+    assert world.ids() == READABLE | {"23", "40"}
+
+
+def test_a_truncate_brings_documents_that_a_transform_left_out(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving_out.py").write_text(
+        "import json\nimport pyarrow as pa\n\ndef without_parts(batch):\n"
+        "    ids, documents = batch.column('id'), batch.column('document').to_pylist()\n"
+        "    kept = [None if json.loads(one)['parts'] else one for one in documents]\n"
+        "    return pa.table({'id': ids, 'document': pa.array(kept, pa.string())})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    tables = (*DIVIDED_TABLES[:4], "DELETE FROM part WHERE id > 30")
+    world = make(schema=DIVIDED, tables=tables, transform="leaving_out:without_parts")
+    world.seed(2)
+    assert len(world.ids()) == 10
+    world.empty("part")
+    assert len(world.ids()) == 40
+
+
+def test_a_plain_sink_loses_what_the_primary_had_refused(make: Make) -> None:
+    """It may have taken what the cluster, whose ids it goes by, does not hold."""
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
+    world.seed(2)
+    key = StateKey("none", world.prefix, "queue")
+    plan = replace(world.worker.work.plan, kind="stdout", key=key, mirrors={"thing": world.generation.target})
+    with closing(SinkConnection(Work(plan, world.connections))) as sink:
+        assert {id_ for (id_,) in sink.keys("thing")} == READABLE | UNREADABLE
 
 
 @pytest.mark.parametrize("write", [backfilled, backfilled_as_of, written])

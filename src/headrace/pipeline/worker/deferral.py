@@ -18,7 +18,7 @@ IndexKeys = Mapping[str, Sequence[Key]]
 _DOCUMENTS_FOR_A_CHANGE = 10
 
 # Keys of a deferred chunk at most, and chunks of the smallest deferred change.
-_CHUNK_KEYS, _CHUNKS = 1_000, 50
+CHUNK_KEYS, _CHUNKS = 1_000, 50
 
 
 class Deferral:
@@ -29,6 +29,7 @@ class Deferral:
         limit: documents of one index that a change may touch and still be written with its batch.
         changes: the number of changes of the batch.
         defer: saves chunks of keys of an index durably, to be written later.
+        chunk: keys of a chunk, at most.
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class Deferral:
         limit: int,
         changes: int,
         defer: Callable[[str, Sequence[Sequence[Key]]], None],
+        chunk: int = CHUNK_KEYS,
     ) -> None:
         self._share = share
         # A task resolves all changes and has its share of the keys, so it has that share of the limit.
         self._most = max(limit, _DOCUMENTS_FOR_A_CHANGE * changes) // share.count
-        self._chunk = max(1, min(_CHUNK_KEYS, limit // _CHUNKS))
+        self._chunk = max(1, min(chunk, limit // _CHUNKS))
         self._defer = defer
         self._keys: dict[str, dict[Key, None]] = {}
         self._overflowed: set[str] = set()

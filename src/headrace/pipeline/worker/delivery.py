@@ -11,9 +11,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeVar
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model.changes import DocumentOperation, Key, key_of_id
 from headrace.model.lsn import Lsn
 from headrace.model.units import are, quantity
@@ -211,10 +212,10 @@ class SinkConnection:
         return self._throttled
 
     def keys(self, index: str) -> Iterator[Key]:
-        """Yield the keys of every document of the index: a delete-by-query would fence nothing.
+        """Yield the keys of every document of the index, and of those that were refused, some twice.
 
-        For a plain sink these are the keys of the same index in the cluster that keeps the state. Ids that no
-        row can have are skipped: another program wrote them.
+        A delete-by-query would fence nothing. For a plain sink these are the keys of the same index in the
+        cluster that keeps the state. Ids that no row can have are skipped: another program wrote them.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, while iterating: begin again.
@@ -225,10 +226,11 @@ class SinkConnection:
         if plan.is_plain:
             client, target = self.state, plan.mirrors[index]
         width = len(plan.specs[index].primary_key)
+        quarantined = self._quarantined(plan.index_of(index))
         try:
             # A search misses what was written since the last refresh, and that would outlive a truncate.
             refresh(client, target)
-            for id_ in ids(client, target):
+            for id_ in chain(quarantined, ids(client, target)):
                 key = key_of_id(id_, width)
                 if len(key) == width:
                     yield key
@@ -236,6 +238,17 @@ class SinkConnection:
             if plan.is_plain or not plan.key.sink:
                 raise
             raise SinkFailure.of(error) from error
+
+    def _quarantined(self, index: str) -> list[str]:
+        """Return the ids in quarantine; for a plain sink also the primary's, which it may hold."""
+        if index not in self._plan.quarantine:
+            return []
+        key = self._plan.key
+        keys = {key, key.of_pipeline()} if self._plan.is_plain else {key}
+        for attempt in retrying():  # a failure of the state is none of the sink
+            with attempt:
+                found = [entry.id for key in keys for entry in Quarantine(self.state, key).entries(index)]
+        return found
 
     def _open_delivery(self, options: WriterOptions) -> Delivery:
         writer = self._open_writer(options)

@@ -21,12 +21,19 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.model.stage import Stage
 from headrace.model.trace import StageSpan
-from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves
+from headrace.pipeline.worker.deferral import (
+    CHUNK_KEYS,
+    KEYS_AT_ONCE,
+    Deferral,
+    IndexKeys,
+    group_keys,
+    halves,
+)
 from headrace.pipeline.worker.delivery import SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
-from headrace.pipeline.worker.task import Task
+from headrace.pipeline.worker.task import Task, TaskShare
 from headrace.postgres.address import application_name, stream_name
 from headrace.postgres.lock_holders import LockedError, locks_of
 from headrace.postgres.server_errors import is_refused_row
@@ -42,6 +49,8 @@ from headrace.state.deferred_keys import ALL_KEYS
 
 # Key batches that a task reads, writes and deletes together, at most.
 BATCHES_AT_ONCE = 10
+# Keys of a chunk for a secondary sink, whose thread holds 2,000 chunks.
+_SECONDARY_CHUNK_KEYS = 100
 _REPORT_SECONDS = 5.0
 # Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
 # time for which a delete fences them, while a generation is followed and while it is filled.
@@ -272,14 +281,25 @@ class Worker:
         return result
 
     def rewrite_all(self, index: str, version: Lsn) -> WriteResult:
-        """Assemble every document of an index again; `version` as for `backfill`."""
+        """Assemble every document of an index again, or defer them in chunks; `version` as for `backfill`.
+
+        The documents of a large index take longer than a scroll of its ids may stand still.
+        """
+        plan = self.work.plan
+        chunk = _SECONDARY_CHUNK_KEYS if plan.key.sink else CHUNK_KEYS
+
+        def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
+            self._deferred.add(index, chunks, version)
+
         for attempt in self._policy.attempts():
-            with attempt:
-                with self._open_session() as session:
-                    session.await_replay(version, self._ending)
-                result, keys = WriteResult(), self.sink.keys(index)
-                while page := list(islice(keys, KEYS_AT_ONCE)):
-                    result += self._write_unchanged({index: page}, version)
+            with attempt, self._open_session() as session:
+                session.await_replay(version, self._ending)
+                deferral = Deferral(TaskShare(), plan.large_change, 0, defer, chunk)
+                self._add_all(deferral, session, index)
+                left = deferral.keys_to_write()
+        result = WriteResult()
+        for index_keys in left:
+            result += self._write_unchanged(index_keys, version)
         return result
 
     def write_deferred(self, batches: Sequence[KeyBatch]) -> WriteResult:
@@ -343,17 +363,15 @@ class Worker:
             for index, keys in touched.keys:
                 deferral.add(index, keys)
             for index in touched.everything:
-                self._add_all_keys(deferral, index, task.version)
+                self._add_or_defer_all(deferral, session, index, task.version)
         return deferral
 
-    def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
+    def _add_or_defer_all(self, deferral: Deferral, session: ReadSession, index: str, version: Lsn) -> None:
         """Add the keys of every document of the index, or defer them all."""
         plain = self.work.plan.is_plain  # its keys come from the cluster that keeps the state
         if plain or not self._policy.is_away():
             try:
-                keys = self.sink.keys(index)
-                while page := list(islice(keys, KEYS_AT_ONCE)):
-                    deferral.add(index, page)
+                self._add_all(deferral, session, index)
             except HeadraceError as error:
                 if plain:
                     raise
@@ -362,6 +380,17 @@ class Worker:
                 return
         # Which keys these are only the sink knows: it is asked when it is back.
         self._policy.defer(index, [[ALL_KEYS]], version)
+
+    def _add_all(self, deferral: Deferral, session: ReadSession, index: str) -> None:
+        """Add the keys of every document that the index holds, or may have to hold now."""
+        plan = self.work.plan
+        lists = [self.sink.keys(index)]
+        if plan.specs[index].transform is not None or plan.index_of(index) in plan.skip_rejected:
+            # Of rows whose documents were left out, nothing tells but the table.
+            lists.append(self._assembler(session, index).keys())
+        for keys in lists:
+            while page := list(islice(keys, KEYS_AT_ONCE)):
+                deferral.add(index, page)
 
     def _write_unchanged(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         """Write beside the stream, and repeat where a table was emptied meanwhile, as in `_backfill`.
