@@ -27,8 +27,17 @@ def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fi
         before = after
 
 
-def read_once(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
+def read_once(
+    session: ReadSession, usage: Usage, publication: str, *, with_expressions: bool = True
+) -> Fingerprint:
     """Read what `usage` depends on now, without a position of the log.
+
+    Args:
+        session: of the database.
+        usage: the tables and columns.
+        publication: what publishes them.
+        with_expressions: whether `inside` has the expressions of generated columns: the server shows one only
+            while nobody has locked its table. `versions` tells without a lock that one was altered.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -38,6 +47,7 @@ def read_once(session: ReadSession, usage: Usage, publication: str) -> Fingerpri
     # Before the rest: what ends meanwhile counts as not ended, which is on the safe side.
     [(ended,)] = session.query(_BEFORE)
     sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if session.server_version >= PARTS_SINCE else "")
+    sql = sql.replace("/*expression*/", _EXPRESSION if with_expressions else "")
     rows = session.query(
         sql,
         (
@@ -77,6 +87,8 @@ _SCHEMA_MEMBERS = """
     WHERE p.pubname = $6 AND s.pnnspid IN (SELECT i.relnamespace FROM tree t JOIN pg_class i ON i.oid = t.oid
                                            WHERE t.root = r.oid)
 """
+
+_EXPRESSION = " || ': ' || pg_get_expr(d.adbin, d.adrelid)"
 
 # to_jsonb: PostgreSQL 14 has neither column lists nor row filters.
 _TABLES = """
@@ -133,7 +145,7 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
                 JOIN pg_attribute b ON b.attrelid = t.typrelid AND b.attnum > 0 AND NOT b.attisdropped
                 WHERE inside.declared = a.atttypid GROUP BY t.oid
                 UNION ALL
-                SELECT 'generated: ' || pg_get_expr(d.adbin, d.adrelid)
+                SELECT 'generated'/*expression*/
                 FROM pg_attrdef d
                 WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
                 UNION ALL

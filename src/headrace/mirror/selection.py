@@ -250,7 +250,8 @@ class Selection:
             for name in known
             if name in types
         }
-        catalog = read_once(session, usage, self._publication)
+        # Their text would wait for a lock on one table, and all others with it.
+        catalog = read_once(session, usage, self._publication, with_expressions=False)
         found: dict[TableName, MirroredTable] = {}
         for schema, name, *values in session.query(_COLUMNS, name_arrays(names)):
             table, facts = TableName(schema, name), _Facts(*values)
