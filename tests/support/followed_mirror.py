@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
@@ -29,6 +29,9 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 from headrace.spark.session import LocalSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BATCH_BYTES = 1 << 20
 
@@ -78,15 +81,23 @@ class FollowedMirror:
         url: the database.
         config: `[mirror]` of a deployment file.
         wal_budget: how much log (bytes) the slot may keep for tables that wait.
+        session: does the heavy work where that is `engine = "spark"`.
 
     Attributes:
         limits: up to where the slot could be confirmed (bytes), each time that positions were noted.
     """
 
-    def __init__(self, url: str, config: MirrorConfig, wal_budget: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        config: MirrorConfig,
+        wal_budget: int | None = None,
+        session: SparkSession | None = None,
+    ) -> None:
         self._url = url
         self._config = config
         self._wal_budget = wal_budget
+        self._session = session
         self.limits: list[int] = []
 
     @classmethod
@@ -100,6 +111,8 @@ class FollowedMirror:
         """A mirror that has its tables, and follows their alterations."""
         told = Told()
         mirror = MirroredLake(self._url, self._config, told, threading.Event(), self._wal_budget)
+        if self._session is not None:
+            mirror.use(self._session)
         mirror.notes.limit_confirmation = self.limits.append
         mirror.set_up()
         return mirror, mirror.prepare(), told

@@ -22,7 +22,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note, refused
 from headrace.mirror.delta_merge import Merge
-from headrace.mirror.lake import other_writer
+from headrace.mirror.lake import POSITIONS, other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
@@ -81,7 +81,8 @@ class SparkEngine:
 
         Raises:
             HeadraceError: CONTINUITY, where another program has written the table meanwhile;
-                SINK_UNREACHABLE or SPARK, what the session refuses.
+                SINK_UNREACHABLE or SPARK, what the session refuses of every table.
+            OSError: what it refuses of this one.
         """
         version, text = int(delta.version()), note(position)
         self._session.conf.set(_DELTA + "commitInfo.userMetadata", text)
@@ -98,7 +99,7 @@ class SparkEngine:
         # Spark's answer does not count, the log does: an error may hide a commit, and a commit another's.
         made = find_noted(after, text, version)
         if made != version + 1:
-            raise _refusal(name, after, version, failure)
+            raise self._refusal(name, after, version, failure)
         reach("mirror_committed")
         with contextlib.suppress(CommitFailedError):  # somebody else's commit: the next merge's tells
             keep_position(after, position)
@@ -123,6 +124,7 @@ class SparkEngine:
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster; SINK_UNREACHABLE or SPARK.
+            OSError: as of `merge`.
         """
         self._session.conf.set(_DELTA + "optimize.maxFileSize", str(target_bytes))
         self._session.conf.set(_DELTA + "optimize.minFileSize", str(target_bytes // 2))
@@ -132,8 +134,34 @@ class SparkEngine:
         try:
             [done] = self._session.sql(f"OPTIMIZE delta.{quoted(_path(delta))}").collect()
         except (PySparkException, Py4JError) as error:
-            raise _refusal(name, DeltaTable(delta.table_uri), version, error) from error
+            raise self._refusal(name, DeltaTable(delta.table_uri), version, error) from error
         return int(done.metrics.numFilesRemoved), int(done.metrics.numFilesAdded)
+
+    def _refusal(
+        self, name: TableName, after: DeltaTable, version: int, error: Exception | None
+    ) -> HeadraceError | OSError:
+        """Return the error of a commit that was not made, or not right behind the version before it.
+
+        An OSError, as where files are damaged, where the session reads another table of the lake.
+        """
+        if error is None:
+            error = RuntimeError(f"version {version + 1} is not this mirror's")
+            if after.version() <= version:
+                return other_writer(name, error)
+            return refused(name, DeltaTable(after.table_uri, version=version + 1), version, error)
+        if after.version() > version:
+            return refused(name, after, version, _told(error))
+        what = f"Spark did not write the lake's table {name}"
+        if isinstance(error, AnalysisException):
+            failure = unexpected(what, error, Kind.SPARK)
+        else:
+            failure = unexpected(what, _told(error), Kind.SINK_UNREACHABLE)
+        # Each table is in SCHEMA/TABLE.
+        positions = f"{_path(after).rsplit('/', 2)[0]}/{POSITIONS.name}"
+        with contextlib.suppress(PySparkException, Py4JError):
+            self._session.sql(f"SELECT slot FROM delta.{quoted(positions)}").collect()
+            return OSError(failure.cause)
+        return failure
 
 
 def _sql(delta: DeltaTable, merge: Merge) -> str:
@@ -159,20 +187,6 @@ def _path(delta: DeltaTable) -> str:
         if uri.startswith(ours):
             return theirs + uri.removeprefix(ours)
     return uri
-
-
-def _refusal(name: TableName, after: DeltaTable, version: int, error: Exception | None) -> HeadraceError:
-    """Return the error of a commit that was not made, or not right behind the version before it."""
-    if error is None:
-        error = RuntimeError(f"version {version + 1} is not this mirror's")
-        if after.version() <= version:
-            return other_writer(name, error)
-        return refused(name, DeltaTable(after.table_uri, version=version + 1), version, error)
-    if after.version() > version:
-        return refused(name, after, version, _told(error))
-    if isinstance(error, AnalysisException):
-        return unexpected(f"Spark cannot write the lake's table {name}", error, Kind.SPARK)
-    return unexpected(f"Spark did not write the lake's table {name}", _told(error), Kind.SINK_UNREACHABLE)
 
 
 def _told(error: Exception) -> Exception:

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind, unexpected
-from headrace.mirror.lake import Lake
+from headrace.mirror.lake import Lake, check_answers
 from headrace.mirror.load_units import LoadedUnit, LoadUnit, load_in_threads, load_unit
 from headrace.spark.session import places_beside
 
@@ -38,6 +38,7 @@ class ExecutorLoader:
 
         Raises:
             HeadraceError: what a task's `load_unit` raised; SINK_UNREACHABLE, where a task ended otherwise.
+            OSError: a table cannot be written, and its task reaches the lake.
         """
         from headrace.mirror.delta import DeltaLake  # noqa: PLC0415 - Iceberg's mirrors do without deltalake
 
@@ -47,7 +48,7 @@ class ExecutorLoader:
         yield from load_in_threads(DeltaLake(location, lake.file_bytes), units, self._load, places)
 
     def _load(self, lake: Lake, unit: LoadUnit) -> LoadedUnit:
-        task = self._session.sparkContext.parallelize([unit], 1).map(functools.partial(load_unit, lake))
+        task = self._session.sparkContext.parallelize([unit], 1).map(functools.partial(_load_unit, lake))
         try:
             [loaded] = task.collect()
         except (PySparkException, Py4JError) as error:
@@ -55,4 +56,15 @@ class ExecutorLoader:
             raise HeadraceError.find(str(error)) or unexpected(
                 f"rows of {unit.table.name} were not read by Spark's executors", error, Kind.SINK_UNREACHABLE
             ) from error
+        if isinstance(loaded, OSError):
+            raise loaded
         return loaded
+
+
+def _load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit | OSError:
+    """Do what `load_unit` does, in a task; return what is wrong with the table alone: raised it would be text."""
+    try:
+        return load_unit(lake, unit)
+    except OSError as error:
+        check_answers(lake, error)
+        return error

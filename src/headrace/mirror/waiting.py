@@ -180,7 +180,7 @@ class WaitingTables:
             check_answers(self.lake, error)
             return _damaged(table, self.lake.path(table.name), error)
         if not isinstance(error, HeadraceError):
-            return unexpected(f"the table {table.name} cannot be written", error)
+            return unexpected(f"the table {table.name} cannot be read or written", error)
         if not concerns_table(error) and error.kind not in _OF_A_SNAPSHOT:
             raise error
         return error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,6 +46,7 @@ from headrace.reporter import SilentReporter
 from headrace.spark.delta import check_delta, with_delta
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
+from support.followed_mirror import FollowedMirror, prepared_database, run
 from unit.mirror.test_lakes import KEYS
 
 pytestmark = pytest.mark.skipif(
@@ -316,6 +318,38 @@ def test_executors_load_tables_and_pass_on_what_the_database_says(
     with pytest.raises(HeadraceError) as raised:
         list(ExecutorLoader(spark)(mirror.lake, iter([unit])))
     assert raised.value.kind is Kind.CONNECTION
+
+
+def test_a_damaged_table_waits_alone(spark: SparkSession, database: str, tmp_path: Path) -> None:
+    """One whose rows are lost, while changes are merged; one that has no folder any more, while it is loaded."""
+    with prepared_database(
+        database,
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in "abc"),
+        *(f"INSERT INTO {name} VALUES (1, 1)" for name in "abc"),
+    ):
+        parts = (MirroredTables(tables=("public.*",)),)
+        config = MirrorConfig(
+            location=str(tmp_path), engine="spark", slot=_SLOT, publication=_SLOT, tables=parts
+        )
+        mirror = FollowedMirror(database, config, session=spark)
+        mirror.prepare()
+        for path in (tmp_path / "public" / "b").glob("*.parquet"):
+            path.unlink()
+        shutil.rmtree(tmp_path / "public" / "c")
+        (tmp_path / "public" / "c").write_text("no folder")
+        run(database, *(f"INSERT INTO {name} VALUES (2, 2)" for name in "abc"))
+        run(database, *(f"UPDATE {name} SET v = 3 WHERE id = 1" for name in "abc"))
+        told = mirror.follow()
+        assert sorted(text.split(":")[0] for text in told if "waits" in text) == [
+            "the table b waits",
+            "the table c waits",
+        ]
+        assert all("cannot be read or written, and others can: " in text for text in told if "waits" in text)
+        assert sorted(pl.read_delta(str(tmp_path / "public" / "a")).rows()) == [(1, 3), (2, 2)]
+        (tmp_path / "public" / "c").unlink()
+        mirror.prepare()
+        mirror.follow()
+        assert mirror.wrong() == []
 
 
 def jobs(spark: SparkSession) -> set[int]:
