@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -363,3 +363,14 @@ def confirm_noted(connection: Connection, mirror: MirroredLake) -> None:
 
 def compare(mirror: MirroredLake, *, repair: bool = False) -> dict[str, TableComparison]:
     return {found.table.name: found for found in mirror.comparer().compare(repair=repair)}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"no Parquet file")])
+def test_a_table_whose_files_cannot_be_read_is_not_compared_and_the_others_are(
+    mirror: MirroredLake, damage: Callable[[Path], object]
+) -> None:
+    for path in Path(mirror.lake.path(WIDE)).rglob("*.parquet"):
+        damage(path)
+    found = compare(mirror)
+    assert "wide cannot be read or written" in str(found["wide"].waits_for)
+    assert (found["versions"].rows, found["versions"].is_right) == (3000, True)
