@@ -74,11 +74,11 @@ def _print(found: TableComparison, *, repair: bool) -> None:
 def _print_differences(found: TableComparison, *, repair: bool) -> None:
     terminal.warn(f"{found.table}: {quantity(found.rows, 'row')} in the database")
     differences = {"missing": found.missing, "surplus": found.surplus, "different": found.different}
-    for what, keys in differences.items():
-        if keys:
-            more = f" … and {len(keys) - _EXAMPLES:,} more" if len(keys) > _EXAMPLES else ""
-            shown = ", ".join(map(_shown, keys[:_EXAMPLES]))
-            terminal.answer(f"  {what:<10} {quantity(len(keys), 'row')}, by key: {shown}{more}")
+    for what, count in found.counts.items():
+        if count:
+            more = f" … and {count - _EXAMPLES:,} more" if count > _EXAMPLES else ""
+            shown = ", ".join(map(_shown, differences[what][:_EXAMPLES]))
+            terminal.answer(f"  {what:<10} {quantity(count, 'row')}, by key: {shown}{more}")
     if found.undecided:
         terminal.answer(f"  undecided  {found.undecided:,}: they differ; the log may have their changes")
         terminal.say("Start `headrace mirror`, or run `headrace mirror --once`, and verify again")

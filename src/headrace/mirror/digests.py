@@ -18,7 +18,7 @@ from headrace.mirror.keys import equal_keys, keys_of
 from headrace.mirror.python_values import python_rows, python_values
 
 BUCKETS = 1 << 16
-MISSING, SURPLUS, DIFFERENT = range(3)
+MISSING, SURPLUS, DIFFERENT = _KINDS = range(3)
 """The other side lacks the rows of a key, has them alone, or has other ones."""
 Hashes = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
@@ -104,6 +104,10 @@ class RowDifferences:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def first(self, most: int) -> Hashes:
+        """Return the keys of so many of each kind at most."""
+        return np.concatenate([self.keys[self.kinds == kind][:most] for kind in _KINDS])
 
     def lasting(self, before: RowDifferences) -> RowDifferences:
         """Return those that differed in the same way before."""

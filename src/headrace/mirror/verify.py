@@ -20,9 +20,6 @@ from headrace.mirror.choosing import TableChooser
 from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import (
     BUCKETS,
-    DIFFERENT,
-    MISSING,
-    SURPLUS,
     Flags,
     HashedBatch,
     Hashes,
@@ -57,6 +54,9 @@ _LOOKS = 3
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _NO_KEYS = np.empty(0, np.uint64)
+_WAYS = ("missing", "surplus", "different")  # as `RowDifferences.kinds` counts them
+_MOST_KEYS = 1000
+"""So many keys of rows that are wrong in one way are told: without a key each is all that a row shows."""
 
 _ACTIVE = """
 SELECT active FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
@@ -82,7 +82,9 @@ class TableComparison:
         table: the table.
         rows: how many rows the database has.
         compared: whether the table can be compared; one of changes cannot.
-        missing, surplus, different: keys of rows that the lake lacks, has too many, or has with other values.
+        missing, surplus, different: keys of rows that the lake lacks, has too many, or has with other values;
+            the first thousand of each.
+        counts: how many rows are wrong in each of these ways.
         changing: how many rows changed from each look to the next, so that they could not be compared.
         undecided: how many rows differ, and may be on their way: the mirror does not go on.
         repaired: how many of them are right by now.
@@ -96,6 +98,7 @@ class TableComparison:
     missing: list[Key] = field(default_factory=list)
     surplus: list[Key] = field(default_factory=list)
     different: list[Key] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WAYS, 0))
     changing: int = 0
     undecided: int = 0
     repaired: int = 0
@@ -105,7 +108,7 @@ class TableComparison:
     @property
     def wrong(self) -> int:
         """How many rows are not as the database has them."""
-        return len(self.missing) + len(self.surplus) + len(self.different)
+        return sum(self.counts.values())
 
     @property
     def is_right(self) -> bool:
@@ -118,12 +121,13 @@ class TableComparison:
         Args:
             table: the table.
             wrong: these rows.
-            keys: their keys, by hash.
+            keys: the keys of the first, by hash.
         """
         types = [table.schema.field(name).type for name in table.key]
-        sides = ((MISSING, self.missing), (SURPLUS, self.surplus), (DIFFERENT, self.different))
-        for kind, side in sides:
-            found = sorted((keys[code] for code in wrong.keys[wrong.kinds == kind].tolist()), key=repr)
+        for kind, side in enumerate((self.missing, self.surplus, self.different)):
+            codes = wrong.keys[wrong.kinds == kind]
+            self.counts[_WAYS[kind]] = len(codes)
+            found = sorted((keys[code] for code in codes.tolist() if code in keys), key=repr)
             side.extend(tuple(map(shown_value, key, types)) if types else key for key in found)
 
 
@@ -206,14 +210,14 @@ class LakeComparer:
         """Compare one table; where that is not possible, only this one is not compared."""
         if not repair and known.waits_for is not None:
             return TableComparison(name, waits_for=known.waits_for)
-        try:
-            [action] = self._observer.decide({name: table}, {name: known})[0].values()
-            # Rows of one mode read as another's would all be wrong, or could not be read.
-            if isinstance(action, Wait) and not action.ends_with_load:
         with ReadSession(self._ends.url) as session:
             table = self._ends.selection.read(session, [name]).get(name)
         if table is None:
             return TableComparison(name)  # the database does not have it any more, and the mirror leaves it
+        try:
+            [action] = self._observer.decide({name: table}, {name: known})[0].values()
+            # Rows of one mode read as another's would all be wrong, or could not be read.
+            if isinstance(action, Wait) and not action.ends_with_load:
                 return TableComparison(name, waits_for=action.error.cause)
             return self._compare_and_repair(name, known, action) if repair else self._compare(name)
         except self._loader.waiting.failures as error:
@@ -254,13 +258,6 @@ class LakeComparer:
             # What counts is what the lake has afterwards, not what was written.
             found.repaired, found.undecided = found.wrong - self._compare(name).wrong, 0
 
-    def _decide(self, name: TableName, known: TablePosition) -> Action | None:
-        """Return what a mirror would do with a table now; None where the database does not have it."""
-        with ReadSession(self._ends.url) as session:
-            tables = self._ends.selection.read(session, [name])
-        actions, _ = self._observer.decide(tables, {name: known})
-        return actions.get(name)
-
     def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
         end, rewritten = time.monotonic() + _WAIT_SECONDS, 0
@@ -281,8 +278,8 @@ class LakeComparer:
         wanted = np.ones(BUCKETS, np.bool_)
         wrong: RowDifferences | None = None
         for number in range(_LOOKS):
-            # Keys take memory: the last look takes those of the rows that were wrong at each look before.
-            sought = _NO_KEYS if wrong is None or number < _LOOKS - 1 else wrong.keys
+            # Keys take memory: the last look takes some of the rows that were wrong at each look before.
+            sought = _NO_KEYS if wrong is None or number < _LOOKS - 1 else wrong.first(_MOST_KEYS)
             look = self._look(found, wanted, sought)
             if look is None:
                 return found

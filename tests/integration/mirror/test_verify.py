@@ -292,6 +292,23 @@ def test_rows_without_a_key_are_told_apart_by_all_that_they_show(
     assert found.different == [("{'n': 2.0, 'v': 'v'}",), ("{'n': 3.0, 'v': 'v'}",)]
 
 
+def test_of_many_wrong_rows_some_keys_are_kept_and_all_are_counted(
+    mirror: MirroredLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_MOST_KEYS", 3)
+    lake = mirror.lake.open(WIDE)
+    assert lake is not None
+    ids = range(6, 2006)
+    gone = pa.table({"id": pa.array(ids, pa.int32()), "part": [f"p{i % 3}" for i in ids]})
+    gone = gone.append_column(DELETED, pa.repeat(True, len(gone)))  # noqa: FBT003 - a value
+    lake.merge(gone, ["id", "part"], known_position(lake))
+    found = compare(mirror)["wide"]
+    assert found.counts == {"missing": 2000, "surplus": 0, "different": 0}
+    assert (found.wrong, len(found.missing)) == (2000, 3)
+    repaired = compare(mirror, repair=True)["wide"]
+    assert (repaired.repaired, repaired.is_right) == (2000, True)
+
+
 def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirroredLake, database: str) -> None:
     with connect(database) as connection:
         execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
