@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 from headrace.capture.continuity import LogOrigin, LogPositions
 from headrace.capture.offset import Offset
+from headrace.catalog.moved import is_since
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.connection import Connection
+from headrace.postgres.publication import read_last_alteration
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 
 
@@ -46,7 +48,8 @@ def check_upgraded(
     reached: Offset,
     before: LogOrigin,
     *,
-    differences: Iterable[str],
+    publication: str,
+    differences: Callable[[int], Iterable[str]],
     start_over: str,
 ) -> Lsn:
     """Return where (bytes) the slot stands, on a server that can be what pg_upgrade has made of another.
@@ -57,7 +60,9 @@ def check_upgraded(
         slot: the slot's name.
         reached: what was read of the log of the server before.
         before: the origin of that log.
-        differences: how the catalog is another one than it was; they are looked at last.
+        publication: the publication that is read.
+        differences: how the catalog is another one than it was, by the transaction from which on the slot
+            knows it; they are looked at last.
         start_over: the remedy where the server was made in another way.
 
     Raises:
@@ -72,7 +77,12 @@ def check_upgraded(
     why = next(_obstacles(now, facts, reached, before), None)
     if why is None and facts is not None and facts.active_pid is not None:
         raise slot_in_use(facts)
-    why = why or next(iter(differences), None)
+    if why is None and facts is not None and facts.catalog_xmin is not None:
+        altered = read_last_alteration(connection, publication)
+        if altered is not None and is_since(altered, facts.catalog_xmin):
+            why = f"the publication {publication!r} was altered, or made, after the upgrade"
+        else:
+            why = next(iter(differences(facts.catalog_xmin)), None)
     if why is not None:
         raise HeadraceError(
             Kind.CONTINUITY,

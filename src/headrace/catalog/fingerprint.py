@@ -91,6 +91,7 @@ class TablePrint:
         inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
         highest: the highest number that any of its columns had, dropped ones included; 0: not known.
         in_order: whether its partitions have the columns in the table's order; not stored.
+        joined: the transactions that made its memberships; not stored.
     """
 
     oid: int
@@ -103,6 +104,7 @@ class TablePrint:
     inherited: bool = False
     highest: int = field(default=0, compare=False)
     in_order: bool = field(default=True, compare=False)
+    joined: frozenset[int] = field(default=frozenset(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +217,16 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
         {oid: _part(part) for oid, *part in content["parts"]},
         frozenset(
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
-            for oid, listed, filtered in content["members"]
+            for oid, listed, filtered, *_ in content["members"]
         ),
-        # The stored text has neither names nor their order, which only a look at the catalog needs.
+        # The stored text has not what only a look at the catalog needs.
         {int(number): name for number, name in content.get("names", {}).items()},
         content["named"],
         content["owner"],
         content["inherited"],
         content.get("highest", 0),
         content.get("in_order", True),
+        frozenset(xid for member in content["members"] for xid in member[3:]),
     )
 
 

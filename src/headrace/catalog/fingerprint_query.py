@@ -82,7 +82,7 @@ FROM pg_publication WHERE pubname = $1
 
 _SCHEMA_MEMBERS = """
     UNION ALL
-    SELECT s.oid::bigint, NULL, false
+    SELECT s.oid::bigint, NULL, false, s.xmin::text::bigint
     FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
     WHERE p.pubname = $6 AND s.pnnspid IN (SELECT i.relnamespace FROM tree t JOIN pg_class i ON i.oid = t.oid
                                            WHERE t.root = r.oid)
@@ -189,16 +189,16 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
         FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind <> 'p'
         JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE t.root = r.oid),
-    'members', (SELECT coalesce(json_agg(json_build_array(member, listed, filtered)), '[]') FROM (
+    'members', (SELECT coalesce(json_agg(json_build_array(member, listed, filtered, joined)), '[]') FROM (
         SELECT m.oid::bigint,
                (SELECT json_agg(b.attname) FROM pg_attribute b
                 WHERE b.attrelid = m.prrelid AND to_jsonb(m) -> 'prattrs' @> to_jsonb(b.attnum)),
-               to_jsonb(m) ->> 'prqual' IS NOT NULL
+               to_jsonb(m) ->> 'prqual' IS NOT NULL, m.xmin::text::bigint
         FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
         WHERE p.pubname = $6 AND (m.prrelid IN (SELECT t.oid FROM tree t WHERE t.root = r.oid)
                                   OR m.prrelid IN (SELECT relid FROM pg_partition_ancestors(r.oid)))
         /*schemas*/
-        ) AS found (member, listed, filtered)),
+        ) AS found (member, listed, filtered, joined)),
     'named', r.named::text::bigint,
     'owner', r.relowner::bigint,
     'inherited', r.relkind = 'r' AND r.relhassubclass,

@@ -1,7 +1,9 @@
 """Compare the catalog of a server with the same catalog after pg_upgrade has moved it (decision 0194). Pure.
 
-pg_upgrade writes every row of the catalog again, so the transactions that wrote them tell nothing. It keeps
-the oids of tables and types, and the numbers of columns; a dump that is restored elsewhere does not.
+It keeps the oids of tables and types, the numbers of columns and (since PostgreSQL 15) the tables' files; a
+dump that is restored elsewhere does not. It writes every row of the catalog again, so the transactions of
+before tell nothing. But it makes the slot after that: what the slot may still decode (its catalog_xmin, while
+nobody reads it) came later, and is an alteration of which nobody knows how long it held.
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from headrace.catalog.fingerprint import Fingerprint, TablePrint
+from headrace.catalog.differences import is_rewritten
+from headrace.catalog.fingerprint import Fingerprint, PartPrint, TablePrint
 from headrace.catalog.usage import Usage
 
 
@@ -18,8 +21,16 @@ def usage_of(found: Fingerprint) -> Usage:
     return {name: frozenset(table.columns) for name, table in found.tables.items()}
 
 
-def find_differences(before: Fingerprint, now: Fingerprint) -> Iterator[str]:
-    """Yield what pg_upgrade does not do: a sentence for each difference, without a full stop."""
+def is_since(transaction: int, slot_made: int) -> bool:
+    """Tell whether a transaction (raw xid) wrote after a slot was made, which keeps 2**31 of them apart."""
+    return (transaction - slot_made) % (1 << 32) < 1 << 31
+
+
+def find_differences(before: Fingerprint, now: Fingerprint, slot_made: int) -> Iterator[str]:
+    """Yield what pg_upgrade does not do: a sentence for each difference, without a full stop.
+
+    `slot_made` is the catalog_xmin of the slot that it made.
+    """
     if _publication(before) != _publication(now):
         yield "the publication is another one"
     for name, table in before.tables.items():
@@ -31,6 +42,10 @@ def find_differences(before: Fingerprint, now: Fingerprint) -> Iterator[str]:
             yield f"the table {name} has another oid: it was made anew, as by a dump that is restored"
         elif _moved(found) != _moved(table):
             yield f"the table {name} has another definition"
+        elif any(is_since(transaction, slot_made) for transaction in _transactions(found)):
+            yield f"the table {name}, a type of its columns or its publication was altered after the upgrade"
+        elif any(_may_have_been_unlogged(table.parts[oid], part) for oid, part in found.parts.items()):
+            yield f"the table {name} was rewritten, and may have been unlogged meanwhile"
 
 
 def _publication(found: Fingerprint) -> tuple[bool, str, bool] | None:
@@ -38,6 +53,24 @@ def _publication(found: Fingerprint) -> tuple[bool, str, bool] | None:
         return None
     _, all_tables, operations, via_root, _ = found.publication
     return all_tables, operations, via_root
+
+
+def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:
+    # A publication that lists it, before and now, keeps it from being unlogged.
+    return is_rewritten(before, now) and not (before.listings and now.listings)
+
+
+def _transactions(table: TablePrint) -> Iterator[int]:
+    """Yield what wrote the rows of the catalog that define the table and its memberships."""
+    yield table.named
+    yield from table.joined
+    for column in table.columns.values():
+        yield column.touched
+        yield from (int(version.rpartition(" ")[2]) for version in column.versions)
+    for part in table.parts.values():
+        yield from (attached for _, attached in part.edges)
+        if part.moved:  # 0 stands for none
+            yield part.moved
 
 
 def _moved(table: TablePrint) -> TablePrint:

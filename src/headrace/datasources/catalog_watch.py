@@ -85,8 +85,10 @@ class CatalogWatch:
         if not self._next and stored.get(_KEY):
             self._text, self._baseline = str(stored[_KEY]), _fingerprint(stored)
 
-    def take_up(self, stored: Mapping[str, Any]) -> Sequence[str]:
+    def take_up(self, stored: Mapping[str, Any], slot_made: int) -> Sequence[str]:
         """Know the catalog of a server that pg_upgrade has made; return how it is not that of an offset.
+
+        `slot_made`: see `find_differences`.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE.
@@ -94,7 +96,7 @@ class CatalogWatch:
         if not has_catalog(stored):
             return ("the checkpoint has no catalog to compare with, because of onUnloggedChange=ignore",)
         now = self._read(self._session.get(), self._tables())
-        found = [*find_differences(_fingerprint(stored), now)]
+        found = [*find_differences(_fingerprint(stored), now, slot_made)]
         if not found:
             self._keep(now)
         return found

@@ -197,11 +197,11 @@ class FollowedTables:
         catalog = self._catalog.fields() if self._watches_catalog else {}
         return table_fields(self.named) | self._published.to_json() | catalog
 
-    def take_up(self, start: Mapping[str, Any]) -> Iterator[str]:
+    def take_up(self, start: Mapping[str, Any], slot_made: int) -> Iterator[str]:
         """Yield how the catalog is not the one of an offset, moved by pg_upgrade; else it is known then."""
         if added := {*self.named} - {*(tables_of(start) or self.named)}:
             yield f"{_join(sorted(added))} is new in the option tables: add it afterwards"
-        yield from self._catalog.take_up(start)
+        yield from self._catalog.take_up(start, slot_made)
 
     def check_published(self, start: Mapping[str, Any]) -> None:
         """Check that the publication sends the followed tables, and has done so since `start` was stored."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from headrace.capture import LogOrigin, Offset
@@ -47,10 +48,17 @@ def adopted_offset(
             "the rows of a table were being read when the server was upgraded, and their snapshot is gone",
             f"Lead the address to the server before and let the query go on; or {_START_OVER}",
         )
-    reached, differences = Offset.from_json(start), tables.take_up(start)
+    reached, differences = Offset.from_json(start), partial(tables.take_up, start)
     with connect(url) as connection:
         confirmed = check_upgraded(
-            connection, now, options.slot, reached, before, differences=differences, start_over=_START_OVER
+            connection,
+            now,
+            options.slot,
+            reached,
+            before,
+            publication=options.publication,
+            differences=differences,
+            start_over=_START_OVER,
         )
     place = Offset(confirmed)
     return place.to_json() | since_fields(since_of(start), place.lsn) | now.origin.to_json() | tables.fields()

@@ -53,15 +53,22 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
         noted = {name: position for name, position in known.tables.items() if ends.selection.matches(name)}
         # One that waits is read anew once it can go on: what it lacks is in no log.
         complete = {name: position for name, position in noted.items() if position.waits_for is None}
-        differences = [
-            difference
-            for name, position in complete.items()
-            for difference in find_differences(position.catalog, _catalog(tables.get(name)))
-        ]
+
+        def differences(made: int) -> Iterator[str]:
+            for name, position in complete.items():
+                yield from find_differences(position.catalog, _catalog(tables.get(name)), made)
+
         reached = Offset.from_json(known.stream)
         with connect(ends.url) as connection:
             confirmed = check_upgraded(
-                connection, now, ends.slot, reached, before, differences=differences, start_over=_START_OVER
+                connection,
+                now,
+                ends.slot,
+                reached,
+                before,
+                publication=ends.publication,
+                differences=differences,
+                start_over=_START_OVER,
             )
             published = read_published(connection, ends.publication, [*known.tables])
         stream = Offset(confirmed).to_json() | now.origin.to_json() | published.to_json()

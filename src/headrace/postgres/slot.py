@@ -40,7 +40,8 @@ SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text
        (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
        coalesce(a.wait_event = 'WaitForStandbyConfirmation', false),
        (SELECT (r.sent_lsn - '0/0')::bigint FROM pg_stat_replication r WHERE r.pid = s.active_pid),
-       coalesce(a.state = 'active' AND coalesce(a.wait_event_type, 'IO') = 'IO', false)
+       coalesce(a.state = 'active' AND coalesce(a.wait_event_type, 'IO') = 'IO', false),
+       s.catalog_xmin::text::bigint
 FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
@@ -85,6 +86,7 @@ class SlotFacts:
             (synchronized_standby_slots, 17 and later).
         sent: up to where the walsender has decoded the log (bytes); None without one.
         decodes: whether the walsender works right now, and waits for nothing but the disk.
+        catalog_xmin: the oldest transaction (raw xid) whose rows of the catalog it may still need.
     """
 
     name: str
@@ -108,6 +110,7 @@ class SlotFacts:
     awaits_standbys: bool = False
     sent: Lsn | None = None
     decodes: bool = False
+    catalog_xmin: int | None = None
 
     @property
     def lag(self) -> int:

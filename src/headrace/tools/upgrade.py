@@ -60,10 +60,15 @@ def plan_adoption(project: Project) -> Iterator[PlannedAdoption]:
         # The slot stands where everything is durable, so pg_upgrade would have refused to move it.
         deferred = [] if state.ahead is None else ["documents were still deferred when the run ended"]
         origin = LogOrigin(state.system_identifier, state.timeline, state.database_oid)
-        differences = [*deferred, *find_differences(before, catalog)]
-        reached = Offset(state.applied)
         confirmed = check_upgraded(
-            connection, now, state.slot, reached, origin, differences=differences, start_over=_START_OVER
+            connection,
+            now,
+            state.slot,
+            Offset(state.applied),
+            origin,
+            publication=state.publication,
+            differences=lambda made: [*deferred, *find_differences(before, catalog, made)],
+            start_over=_START_OVER,
         )
         members = read_memberships(connection, state.publication)
         published = {str(table): member for table, member in members.items() if str(table) in state.published}

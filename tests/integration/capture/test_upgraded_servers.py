@@ -38,7 +38,8 @@ def adopt(
             SLOT,
             reached(now.confirmed or 0),
             before(now.origin),
-            differences=differences,
+            publication="p_upgraded",
+            differences=lambda made: differences,
             start_over="start over.",
         )
     return confirmed, now

@@ -12,6 +12,8 @@ from support.upgrading import end_of_log, is_confirmed, stop_autovacuum, two_ser
 TABLES = (
     "CREATE TABLE item (id int PRIMARY KEY, name text)",
     "CREATE TABLE other (id int PRIMARY KEY)",
+    "CREATE SCHEMA whole",
+    "CREATE TABLE whole.narrow (id int PRIMARY KEY)",
     "INSERT INTO item SELECT i, 'n' || i FROM generate_series(1, 9) AS i",
 )
 
@@ -34,12 +36,16 @@ def test_a_checkpoint_goes_on_after_pg_upgrade_where_its_option_says_so() -> Non
         with connect(before) as connection:
             for statement in TABLES:
                 execute(connection, statement)
-        followed, altered, unwatched = (
+            execute(connection, "CREATE PUBLICATION p_all FOR ALL TABLES")
+            execute(connection, "CREATE PUBLICATION p_whole FOR TABLES IN SCHEMA whole")
+        followed, altered, unwatched, left, remade, unlogged = queries = (
             Query(before, tables="item"),
             Query(before, tables="item, other"),
             Query(before, tables="item", onUnloggedChange="ignore"),
+            Query(before, tables="item"),
+            Query(before, tables="item", publication="p_all"),
+            Query(before, tables="whole.narrow", publication="p_whole"),
         )
-        queries = (followed, altered, unwatched)
         for query in queries:
             query.settle()
         followed.sql("UPDATE item SET name = 'before' WHERE id = 1")
@@ -54,6 +60,14 @@ def test_a_checkpoint_goes_on_after_pg_upgrade_where_its_option_says_so() -> Non
             query.url = query.options["url"] = new.database_url("items")
         followed.sql("UPDATE item SET name = 'after' WHERE id = 2", "DROP TABLE other", TABLES[1])
         followed.sql(f"ALTER PUBLICATION {altered.slot} ADD TABLE other")
+        followed.sql(f"ALTER PUBLICATION {left.slot} DROP TABLE item", "DROP PUBLICATION p_all")
+        followed.sql("INSERT INTO item VALUES (10, 'hidden')")
+        followed.sql(
+            f"ALTER PUBLICATION {left.slot} ADD TABLE item", "CREATE PUBLICATION p_all FOR ALL TABLES"
+        )
+        # Without a TOAST table, and not published by its name.
+        followed.sql("ALTER TABLE whole.narrow SET UNLOGGED", "INSERT INTO whole.narrow VALUES (1)")
+        followed.sql("ALTER TABLE whole.narrow SET LOGGED")
         for wrong in ({}, {"upgradedFrom": "1"}):
             followed.restart(**wrong)
             with pytest.raises(HeadraceError, match="another database system") as caught:
@@ -61,8 +75,8 @@ def test_a_checkpoint_goes_on_after_pg_upgrade_where_its_option_says_so() -> Non
             assert caught.value.kind is Kind.CONTINUITY
         reached, rows = followed.offsets[-1], len(followed.rows)
         followed.restart(upgradedFrom=system)
-        followed.until(lambda: "after" in names(followed))
-        assert [row["name"] for row in followed.rows[rows:]] == ["after"], "nothing comes twice"
+        followed.until(lambda: "hidden" in names(followed))
+        assert [row["name"] for row in followed.rows[rows:]] == ["after", "hidden"], "nothing comes twice"
         # A process that dies behind the step to the new system repeats it.
         step = followed.offsets[followed.offsets.index(reached) + 1]
         followed.restart()
@@ -73,6 +87,9 @@ def test_a_checkpoint_goes_on_after_pg_upgrade_where_its_option_says_so() -> Non
         for query, why in (
             (altered, "the table other has another oid"),
             (unwatched, "no catalog to compare"),
+            (left, "the table item, a type of its columns or its publication was altered after the upgrade"),
+            (remade, "the publication 'p_all' was altered, or made, after the upgrade"),
+            (unlogged, "the table whole.narrow was rewritten, and may have been unlogged"),
         ):
             query.restart(upgradedFrom=system)
             with pytest.raises(HeadraceError, match=why):
