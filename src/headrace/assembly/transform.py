@@ -50,7 +50,9 @@ def load_transform(name: str) -> Function:
         loaded = importlib.import_module(module)
         _LOADED.setdefault(module, _digest(loaded))
         found = getattr(loaded, function)
-    except Exception as error:  # a user's module may do anything
+    except KeyboardInterrupt:  # a stop of the run is one too
+        raise
+    except BaseException as error:  # a user's module may do anything, exit too
         raise HeadraceError(
             Kind.TRANSFORM,
             f"the transform {name} cannot be imported: {_describe(error)}",
@@ -142,7 +144,9 @@ def _apply(name: str, function: Function, operations: list[DocumentOperation]) -
     )
     try:
         answer = function(batch)
-    except Exception as error:  # a user's function may do anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's function may do anything; a panic of Rust is no Exception
         what = f"the transform {name} failed with the documents {_sample(ids)}"
         raise HeadraceError(
             Kind.TRANSFORM,

@@ -8,8 +8,11 @@ import threading
 from collections.abc import Iterator
 
 
-class Stopped(BaseException):
-    """Ends a start or a backfill when stopping is requested; unwinding undoes what it created."""
+class Stopped(KeyboardInterrupt):
+    """Ends a start or a backfill when stopping is requested; unwinding undoes what it created.
+
+    An interrupt by its kind, so that it is never taken for a failure of the code of a user.
+    """
 
 
 class Stopping(threading.Event):

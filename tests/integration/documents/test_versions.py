@@ -7,15 +7,17 @@ its way, and arrives behind newer documents.
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
+from headrace.errors import unexpected
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
@@ -193,6 +195,16 @@ def test_the_oracle_sees_a_missing_version(world: World, race: tuple[Change, Cha
     result = world.race(*race, versions=no_fence)
     assert result.fenced == 0
     assert world.held() != world.expected()
+
+
+def test_a_bug_in_the_documents_of_one_index_names_it(world: World) -> None:
+    plan = world.plan_of(world.generation)
+    specs = {name: replace(spec, transform=cast("Any", 7)) for name, spec in plan.specs.items()}
+    with closing(Worker(Work(replace(plan, specs=specs), world.connections))) as worker:
+        end = world.run(RENAMED)
+        with pytest.raises(TypeError) as caught:
+            worker.apply(batch(RENAMED, end, end))
+    assert unexpected("a bug", caught.value).units == {plan.unit_of(world.generation.name)}
 
 
 @contextmanager

@@ -44,6 +44,18 @@ def without_odd(batch):
 def fails(batch):
     raise ValueError("no\\nmodel")
 
+def exits(batch):
+    raise SystemExit(3)
+
+class PanicException(BaseException):
+    pass  # as pyo3 raises it, where Rust panics
+
+def panics(batch):
+    raise PanicException("index out of bounds")
+
+def is_interrupted(batch):
+    raise KeyboardInterrupt
+
 def nothing(batch):
     return None
 
@@ -111,6 +123,8 @@ def test_a_document_that_is_null_is_a_delete(module: str) -> None:
     ("function", "said"),
     [
         ("fails", "failed with the documents '0', '1', '2' and 1 more: ValueError: no model"),
+        ("exits", "failed with the documents '0', '1', '2' and 1 more: SystemExit: 3"),
+        ("panics", "failed with the documents '0', '1', '2' and 1 more: PanicException: index out of"),
         ("nothing", "returned a NoneType"),
         ("fewer", "returned no document for '0'"),
         ("twice", "returned an id twice"),
@@ -136,6 +150,19 @@ def test_a_name_must_lead_to_a_function(name: str) -> None:
     with pytest.raises(HeadraceError) as caught:
         load_transform(name)
     assert caught.value.kind is Kind.TRANSFORM
+
+
+def test_a_module_that_exits_is_no_end_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "transform_that_exits.py").write_text("import sys\nsys.exit('no licence')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(HeadraceError, match="cannot be imported: SystemExit: no licence") as caught:
+        load_transform("transform_that_exits:shout")
+    assert caught.value.kind is Kind.TRANSFORM
+
+
+def test_an_interrupt_is_no_failure_of_a_function(module: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        list(transformed_operations(f"{module}:is_interrupted", upserts(1)))
 
 
 def test_the_digest_is_that_of_the_code_that_was_loaded(module: str, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from headrace.assembly.transform import load_transform
 from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.stopping import Stopped, Stopping
 
@@ -44,6 +46,21 @@ def test_what_has_no_loop_that_would_notice_is_interrupted() -> None:
                 time.sleep(0.01)
 
     assert ended(stopping, wait) == ["stopped"]
+
+
+def test_a_stop_is_no_failure_of_the_module_that_a_reload_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = Stopping()
+    (tmp_path / "imported_for_ever.py").write_text("import time\nwhile True:\n    time.sleep(0.01)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def read(begun: threading.Event) -> None:
+        with stopping.interrupting():
+            threading.Timer(0.2, begun.set).start()
+            load_transform("imported_for_ever:shout")
+
+    assert ended(stopping, read) == ["stopped"]
 
 
 def test_a_loop_that_notices_is_not() -> None:

@@ -14,7 +14,7 @@ from threading import Event
 
 from headrace.assembly.assembler import Assembler, Refuse
 from headrace.assembly.transform import check_code
-from headrace.errors import HeadraceError, Kind, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Retry, failures_of, retrying
 from headrace.model.changes import DocumentOperation, Key
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
@@ -516,15 +516,14 @@ class Worker:
     def _assemble(
         self, session: ReadSession, index: str, keys: Sequence[Key], version: Lsn, unreadable: list[Rejection]
     ) -> Iterator[DocumentOperation]:
-        """Yield the operations of one generation; an error that is not retryable names it."""
+        """Yield the operations of one generation; an error names it."""
         unit = self.work.plan.unit_of(index)
         try:
-            with locks_of(unit):
+            with failures_of(unit), locks_of(unit):
                 yield from self._assembler(session, index).assemble(
                     keys, version, self._refuse_into(index, unreadable)
                 )
         except HeadraceError as error:
-            error.concerning(units=[unit])
             if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"
