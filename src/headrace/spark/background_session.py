@@ -35,20 +35,24 @@ class BackgroundSpark:
         """The session; it is waited for.
 
         Raises:
-            HeadraceError: as `open_`.
+            HeadraceError: as `open_`; whoever needs it next tries again.
         """
         self.begin()
         assert self._opened is not None
-        return self._opened.result()
+        try:
+            return self._opened.result()
+        except Exception:
+            self._opened = None
+            raise
 
     def renew(self) -> None:
         """Stop the session and open another.
 
         Raises:
-            HeadraceError: as `open_`.
+            HeadraceError: as `current`.
         """
         self._opened = self._thread.submit(self._renew)
-        self._opened.result()
+        _ = self.current
 
     def close(self) -> None:
         """Stop the session, also one that is just being opened; idempotent."""

@@ -80,6 +80,21 @@ def test_a_session_that_does_not_open_fails_where_it_is_needed() -> None:
     spark.close()
 
 
+def test_a_session_that_could_not_be_renewed_is_opened_by_whoever_needs_it_next() -> None:
+    """As where the master of a cluster was just being started again."""
+    opener = Opener()
+    opener.allowed.set()
+    with BackgroundSpark(opener.open) as spark:
+        opener.failure = HeadraceError(Kind.SPARK, "there is no Spark master")
+        with pytest.raises(HeadraceError, match="no Spark master"):
+            spark.renew()
+        with pytest.raises(HeadraceError, match="no Spark master"):
+            _ = spark.current
+        opener.failure = None
+        assert spark.current is spark.current
+    assert opener.events == ["open", "closed", "open", "closed"]
+
+
 def test_the_session_sees_the_error_that_ends_the_work_and_may_explain_it() -> None:
     opener = Opener()
     opener.allowed.set()
