@@ -24,7 +24,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.registry import open_sink
 from headrace.spark.cluster_check import Grant, check_executors
-from headrace.spark.session import local_spark
+from headrace.spark.session import local_spark, places_beside
 from headrace.tools.demo.shop import INDEXES
 from integration.datasources.traces import pages
 from integration.sinks.documented_sink import package
@@ -221,6 +221,24 @@ def test_the_executors_are_asked_what_they_have_and_reach(
         lacking = refused(database, there, "a_transform_of_ours")
         assert lacking.kind is Kind.DEPENDENCY
         assert "a_transform_of_ours" in lacking.cause
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("conf", "grant", "beside"),
+    [
+        ({"spark.default.parallelism": "200"}, Grant(2, 4), 3),
+        ({"spark.cores.max": "1"}, Grant(1, 1), 1),
+        ({"spark.task.cpus": "2"}, Grant(2, 2), 1),
+    ],
+    ids=["a setting for something else", "one core", "tasks of two cores"],
+)
+def test_what_runs_beside_the_stream_leaves_it_a_place(
+    cluster: SparkCluster, database: str, conf: Mapping[str, str], grant: Grant, beside: int
+) -> None:
+    with local_spark(master=cluster.url, given={**cluster.conf, **conf}) as spark:
+        assert check_executors(spark.session, database, []) == grant
+        assert places_beside(spark.session) == beside
 
 
 def test_a_master_that_is_not_there_is_told_at_once() -> None:

@@ -26,6 +26,7 @@ from headrace.sinks.opensearch import Endpoint
 from headrace.spark import executor_probe as probing
 from headrace.spark.executor_probe import PACKAGES, probe
 from headrace.spark.jobs import interruptibly
+from headrace.spark.session import task_slots
 
 FIX = (
     "Send the executors this Python: pack it (venv-pack -o environment.tar.gz, or conda pack) and add "
@@ -99,6 +100,10 @@ def check_executors(
     def look() -> Report:
         return probe(needed, connections, kinds)
 
+    def places() -> int:
+        with _application_errors():
+            return task_slots(spark)
+
     def ask(ending: Event) -> Grant:
         executors = _await_executors(context, ending)
         reports: dict[tuple[str, int], Report] = {}
@@ -109,9 +114,9 @@ def check_executors(
             if len(reports) >= executors:
                 break
             # An executor that got no task, since others were done sooner, gets one of more.
-            tasks = 2 * max(executors, _task_slots(context))
+            tasks = 2 * max(executors, places())
         compare(probe(needed), list(reports.values()))
-        return Grant(executors, _task_slots(context), tuple(_unreachable_sinks(reports.values())))
+        return Grant(executors, places(), tuple(_unreachable_sinks(reports.values())))
 
     return interruptibly(context, _GROUP, ask)
 
@@ -228,12 +233,6 @@ def _executors(context: SparkContext) -> int:
     """Count the registered executors; Spark's own count includes the driver."""
     with _application_errors():
         return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
-
-
-def _task_slots(context: SparkContext) -> int:
-    """Return how many tasks run at once."""
-    with _application_errors():
-        return int(context.defaultParallelism)
 
 
 @contextmanager

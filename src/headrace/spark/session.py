@@ -56,7 +56,6 @@ _NO_HEARTBEAT = 56  # Spark's own
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs must not wait for a backfill's."""
-_PLACES = "spark.headrace.places"
 
 _IDLE_WORKERS = "spark.python.factory.idleWorkerMaxPoolSize"
 _SMALL_MEMORY = {
@@ -86,7 +85,15 @@ _JSON = (
 """The fields of `headrace.logs`."""
 
 
-__all__ = ["LocalSpark", "SparkSession", "given_spark", "local_spark", "master_of", "places_beside"]
+__all__ = [
+    "LocalSpark",
+    "SparkSession",
+    "given_spark",
+    "local_spark",
+    "master_of",
+    "places_beside",
+    "task_slots",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +305,7 @@ def _settings(master: str, folder: Path, user_settings: Mapping[str, str], *, ja
     if threads is not None:
         # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks. A worker
         # holds 48 MB; the second one that a large batch takes is made by a fork.
-        own = {"spark.default.parallelism": str(threads), _PLACES: str(threads), _IDLE_WORKERS: "1"}
+        own = {"spark.default.parallelism": str(threads), _IDLE_WORKERS: "1"}
         all_ = own | all_
         # By default a local master gives up at a task's first failure.
         master = f"local[{threads + 1},3]"
@@ -310,11 +317,15 @@ def master_of(session: SparkSession) -> str:
     return str(session.sparkContext.master)
 
 
+def task_slots(session: SparkSession) -> int:
+    """Return how many tasks run at once on the executors that there are now."""
+    context = session.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark tells only spark.default.parallelism
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
+
+
 def places_beside(session: SparkSession) -> int:
     """Return how many tasks may run beside the stream, so that one task slot is left for its own."""
-    context = session.sparkContext
-    configured = context.getConf().get(_PLACES)
-    return max(1, context.defaultParallelism - 1) if configured is None else int(configured)
+    return max(1, task_slots(session) - 1)
 
 
 def _threads(master: str) -> int | None:

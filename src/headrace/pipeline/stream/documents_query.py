@@ -45,7 +45,7 @@ from headrace.pipeline.stream.traced_batches import servers_of, traced_batch
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work, pack
 from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
-from headrace.spark.session import POOL, STREAM, master_of
+from headrace.spark.session import POOL, STREAM, master_of, task_slots
 from headrace.spark.settings import is_local
 from headrace.state import Counters, DeferredKeys, StateStore
 from headrace.status.stages import NO_STAGES, Histogram, Stages
@@ -126,7 +126,7 @@ class DocumentsQuery:
         self._settings = settings = SourceSettings(
             following,
             work.projection,
-            max_tasks=spark.sparkContext.defaultParallelism,
+            max_tasks=max(1, min(spark.sparkContext.defaultParallelism, task_slots(spark))),
             signals=self.signals,
             traced=traces is not None,
             early=self._is_local and not work.written,
