@@ -39,7 +39,7 @@ from headrace.assembly.render import (
     table_source,
     where_clause,
 )
-from headrace.catalog.comparison import as_stored, equal
+from headrace.catalog.comparison import as_stored, equal, same_text
 from headrace.catalog.table import Column, Table
 from headrace.postgres.quoting import identifier
 
@@ -171,8 +171,8 @@ def _through(value: Joined, junction_plan: Junction, alias: Alias, links: Links,
     rows = (
         f"WITH p AS ({named}) SELECT * FROM ({all_rows}) AS {alias} WHERE {_exists(str(alias), table.proof)}"
     )
-    # Within one type the DISTINCT above has joined equal values; of another type two may meet the same row.
-    if junction_plan.right.base_type == junction_plan.related.base_type:
+    # The DISTINCT above has joined equal values; of another type or collation two may meet the same row.
+    if same_text(junction_plan.right, junction_plan.related):
         return rows
     once = f"{links.of(alias)}, {column_list(value.relation.key, alias)}"
     return f"SELECT DISTINCT ON ({once}) * FROM ({rows}) AS {alias}"

@@ -85,6 +85,10 @@ def _complete_fields(fields: tuple[Field, ...], catalog: Catalog) -> tuple[Field
     return tuple(result)
 
 
+def _shown(column: Column) -> str:
+    return f"{column.type} COLLATE {column.collation}" if column.collation else column.type
+
+
 def _did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return the remedy that names the likely intended name; empty where there is none."""
     near = nearest(name, known)
@@ -377,9 +381,9 @@ class _Binder:
             if column is not None and target is not None and not type_check.are_comparable(column, target):
                 self._error(
                     place,
-                    f"{left.name}.{column.name} ({column.type}) cannot be compared with "
-                    f"{right.name}.{name} ({target.type})",
-                    "Join by columns of the same type.",
+                    f"{left.name}.{column.name} ({_shown(column)}) cannot be compared with "
+                    f"{right.name}.{name} ({_shown(target)})",
+                    "Join by columns of the same type and collation.",
                 )
 
     def _check_index(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
@@ -391,7 +395,7 @@ class _Binder:
         """Warn where an index exists and cannot serve, because its column is compared as another type.
 
         Assembly finds the rows of `below` by the values of `above`. A change of `below` finds the rows of
-        `above`, by values that have no collation of their own.
+        `above`, by values that have a collation only where it is nondeterministic.
         """
         upwards = f"each change of {below[0].name}"
         for side, other, reader in ((below, above, _ASSEMBLING), (above, below, upwards)):
@@ -400,7 +404,7 @@ class _Binder:
                 column, compared = table.column(name), other[0].column(target)
                 if column is None or compared is None or not type_check.are_comparable(column, compared):
                     return
-                if reader is upwards:
+                if reader is upwards and not compared.nondeterministic:
                     compared = dataclasses.replace(compared, collation="")
                 if table.serves(names) and not as_stored(column, compared):
                     self._advise(

@@ -77,12 +77,14 @@ def is_foreign(column: Column) -> bool:
 def equal(left: str, left_column: Column, right: str, right_column: Column) -> str:
     """Return the condition that two values are the same key, as SQL.
 
-    PostgreSQL does not compare texts of two collations without an explicit one. It is the left one, whose
-    index may serve.
+    The collation is a nondeterministic one of either side, else the left one, whose index may serve. It is
+    explicit: PostgreSQL does not compare texts of two collations without one, a parameter has none, and a
+    semijoin removes duplicates by the collation of the expression, not by that of the comparison.
     """
     typed = left_column if is_foreign(left_column) else right_column
-    # Else the server raises an error at the first row.
-    if left_column.collation and right_column.collation not in ("", left_column.collation):
+    if right_column.nondeterministic and left_column.collation != right_column.collation:
+        left = f"({left} COLLATE {right_column.collation})"
+    elif left_column.collation not in ("", right_column.collation):
         right = f"({right} COLLATE {left_column.collation})"
     return f"{left} {operator(typed, '=')} {right}"
 
@@ -90,8 +92,11 @@ def equal(left: str, left_column: Column, right: str, right_column: Column) -> s
 def same_text(left: Column, right: Column) -> bool:
     """Return whether a value of `left` is the same key in `right` when only its text is passed on.
 
-    A larger integer type may hold values outside the other type's range.
+    A larger integer type may hold values outside the other type's range. Where only one of the two columns
+    takes `Ann` and `ANN` for equal, another spelling may be meant.
     """
+    if left.nondeterministic != right.nondeterministic:
+        return False
     if left.base_type in _WIDTHS and right.base_type in _WIDTHS:
         return _WIDTHS[left.base_type] <= _WIDTHS[right.base_type]
     return left.base_type == right.base_type or {left.base_type, right.base_type} <= _TEXTS

@@ -77,7 +77,8 @@ SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod)
        coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
                  FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace
                  WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), ''),
-       CASE WHEN chain.prefix = '' THEN '' ELSE base.typcategory END::text
+       CASE WHEN chain.prefix = '' THEN '' ELSE base.typcategory END::text,
+       EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace

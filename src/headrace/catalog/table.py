@@ -26,6 +26,7 @@ class Column:
         domain: whether the declared type is a domain.
         collation: the collation's name as SQL; empty for the database's default, or where the type has none.
         element_category: pg_type.typcategory of an array's elements; empty where the column is no array.
+        nondeterministic: whether the collation takes texts of different bytes for equal.
         length: the characters of `varchar(n)` and `char(n)`, domains followed; 0 without a limit.
     """
 
@@ -41,6 +42,7 @@ class Column:
     domain: bool = False
     collation: str = ""
     element_category: str = ""
+    nondeterministic: bool = False
 
     @property
     def home(self) -> str:

@@ -109,6 +109,10 @@ def is_ordered(column: Column) -> bool:
 
 def are_comparable(left: Column, right: Column) -> bool:
     """Return whether a join can compare the two columns."""
+    # PostgreSQL does not compare such columns either: neither collation goes before the other.
+    are_unlike = left.collation and right.collation and left.collation != right.collation
+    if are_unlike and (left.nondeterministic or right.nondeterministic):
+        return False
     if left.base_type == right.base_type:
         return True
     # An extension's operators take its own types alone: `text = citext` is none of them.
