@@ -340,19 +340,24 @@ class DocumentsReader(DataSourceStreamReader):
         """Take a new plan between two batches; every change before `position` had the former one.
 
         Where the plan reads other columns of the log, the stream is closed, to be opened again there.
+
+        Raises:
+            HeadraceError: as `EarlyWriter.check_alive`.
         """
-        if self._early is not None and self._early.is_writing:
-            return  # with the former plan
         signals = self._settings.signals
         offered = signals.newer_plan(self._plan_number)
-        if offered is not None:
-            self._plan_number, self._plan = offered[0], offered[1].plan
-            self._close_early()
-            if offered[1].settings:
-                self._settings = unpack(offered[1].settings)
-                self._planner.close()
-            # Last: the driver relies on it that this plan writes every change behind the position.
-            signals.accept_plan(self._plan_number, position)
+        if offered is None:
+            return
+        if self._early is not None and self._early.is_writing:  # with the former plan
+            self._early.check_alive()
+            return
+        self._plan_number, self._plan = offered[0], offered[1].plan
+        self._close_early()
+        if offered[1].settings:
+            self._settings = unpack(offered[1].settings)
+            self._planner.close()
+        # Last: the driver relies on it that this plan writes every change behind the position.
+        signals.accept_plan(self._plan_number, position)
 
     def stop(self) -> None:
         """Release the slot."""
