@@ -80,6 +80,12 @@ class BoardCollector(Collector):
         for name, (text, of_index) in _INDEXES.items():
             yield gauge(name, text, ("index",), (((index.name,), of_index(index)) for index in view.indexes))
         yield gauge(
+            "headrace_index_waits",
+            "1 while an index, perhaps of a secondary sink, waits or has failed; /status says why.",
+            ("index", "sink"),
+            (((unit.index, unit.sink), unit.is_stuck) for unit in view.units),
+        )
+        yield gauge(
             "headrace_quarantined_documents",
             "Documents of the index in quarantine; those of a secondary sink with its name.",
             ("index", "sink"),

@@ -3,7 +3,7 @@ from prometheus_client import REGISTRY
 from headrace.errors import HeadraceError, Kind
 from headrace.state import Counters
 from headrace.status import IndexPhase, Phase, StatusBoard
-from headrace.status.board import Positions
+from headrace.status.board import Positions, UnitPhase, UnitStatus
 from headrace.status.metrics import registry
 from headrace.status.stages import Histogram, Stages
 from support.console_states import SLOT
@@ -32,6 +32,20 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
     for name, value in (("backfilled", 1), ("ranges", 3), ("ranges_done", 3), ("backfilled_documents", 9)):
         assert numbers.get_sample_value(f"headrace_index_{name}", {"index": "users"}) == value
     assert numbers.get_sample_value("headrace_position_bytes", {"position": "applied"}) == 150
+
+
+def test_an_index_that_is_stuck_is_told_apart_from_one_that_is_built() -> None:
+    board = StatusBoard()
+    phases = {"users": UnitPhase.LIVE, "orders": UnitPhase.WAITING, "items": UnitPhase.BACKFILLING}
+    units = [UnitStatus("", index, phase) for index, phase in phases.items()]
+    board.note(units=(*units, UnitStatus("copy", "users", UnitPhase.FAILED)))
+    samples = {
+        (index, sink): registry(board).get_sample_value(
+            "headrace_index_waits", {"index": index, "sink": sink}
+        )
+        for index, sink in [*((index, "") for index in phases), ("users", "copy")]
+    }
+    assert samples == {("users", ""): 0, ("orders", ""): 1, ("items", ""): 0, ("users", "copy"): 1}
 
 
 def test_exactly_one_phase_is_current() -> None:

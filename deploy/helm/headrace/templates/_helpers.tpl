@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "headrace.sparkConf" -}}
 {{- $conf := dict -}}
 {{- if include "headrace.onCluster" . -}}
-{{- $_ := set $conf "spark.driver.host" (printf "%s-driver.%s.svc" (include "headrace.name" .) .Release.Namespace) -}}
+{{- $_ := set $conf "spark.driver.host" "$(POD_IP)" -}}
 {{- $_ := set $conf "spark.driver.bindAddress" "0.0.0.0" -}}
 {{- $_ := set $conf "spark.driver.port" (.Values.spark.driverPort | toString) -}}
 {{- $_ := set $conf "spark.driver.blockManager.port" (.Values.spark.blockManagerPort | toString) -}}
