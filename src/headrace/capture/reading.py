@@ -43,6 +43,7 @@ _STATUS_SECONDS = 10.0
 _NUDGE_SECONDS = 1.0
 _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
+_TIMEOUT = "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"  # milliseconds, 0: none
 # A server that cannot go on says so within a moment of START_REPLICATION.
 _SETTLED_SECONDS = 1.0
 _CALM_SECONDS = 600.0
@@ -92,6 +93,7 @@ class LogReader:
         self._began = time.monotonic()
         self._is_settled = False
         self._arrived = time.monotonic()
+        self._longest_silence = settings.silence_seconds
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
         self._streams_only = settings.backlog_bytes is None or settings.holder is not None
@@ -245,6 +247,9 @@ class LogReader:
 
     def _stream(self, connection: ReplicationConnection) -> None:
         settings, begin = self._settings, self.feed.restart()
+        # In the middle of a large transaction the server answers only when half of this time has passed.
+        [(timeout,)] = connection.execute(_TIMEOUT)
+        self._longest_silence = max(settings.silence_seconds, int(timeout or 0) / 1000)
         try:
             connection.start(
                 settings.slot,
@@ -308,7 +313,7 @@ class LogReader:
         A half-open connection shows no error, so each report after a silence asks for an answer.
         """
         # Without this a cable that was pulled looks like a database without writers.
-        if self._silence > self._settings.silence_seconds:
+        if self._silence > self._longest_silence:
             raise HeadraceError(
                 Kind.CONNECTION, f"the database server has not answered for {self._silence:.0f} s"
             )

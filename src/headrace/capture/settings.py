@@ -43,7 +43,8 @@ class StreamSettings:
         idle_bytes: such a batch ends sooner where the position is this far ahead.
         backlog_bytes: a backlog of at least this size is read through SQL; None: never.
         backlog_window: the size of a window of that reading (bytes of log).
-        silence_seconds: the connection counts as lost after this time without an answer.
+        silence_seconds: the connection counts as lost after this time without an answer, or after the
+            server's `wal_sender_timeout` where that is longer.
         removed_tries: the slot counts as lost after so many tries in a row that lack a piece of its log.
         give_back_seconds: the connection is closed after this time in which no changes are taken from a full
             buffer, because a server that shuts down waits for it. It is longer inside a large transaction.

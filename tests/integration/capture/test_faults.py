@@ -123,6 +123,8 @@ def test_a_network_that_is_cut_again_and_again(source: Source, start: Offset) ->
 
 def test_a_connection_that_is_half_open_is_given_up(source: Source, start: Offset) -> None:
     """Neither side is told; only the silence tells."""
+    [(name,)] = source.query("SELECT current_database()")
+    source.sql(f"ALTER DATABASE {name} SET wal_sender_timeout = '2s'")
     with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
         stream = through(source, proxy, start, **QUICK)
         with following(stream, start) as seen:
@@ -143,6 +145,22 @@ def test_a_quiet_server_is_not_taken_for_a_lost_one(source: Source, start: Offse
     with following(stream, start):
         time.sleep(3)
         assert source.walsender() == pid
+
+
+def test_a_server_that_decodes_for_long_is_not_taken_for_a_lost_one(source: Source) -> None:
+    """It answers again when half of its wal_sender_timeout has passed, a minute here."""
+    source.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, n text)",
+        "CREATE TABLE slow (n text)",
+        "CREATE PUBLICATION headrace FOR TABLE t, slow WHERE (md5(repeat(n, 5000000)) = n) "
+        "WITH (publish = 'insert')",
+    )
+    start = source.create_slot()
+    stream = source.stream(start, silence_seconds=1.0)
+    pid = eventually(source.walsender)
+    source.transaction("INSERT INTO slow SELECT i FROM generate_series(1, 30) i", "INSERT INTO t VALUES (1)")
+    next_batch(stream, start)
+    assert source.walsender() == pid
 
 
 @pytest.mark.parametrize("how", ["terminate", "cancel"])
