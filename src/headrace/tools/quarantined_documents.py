@@ -11,13 +11,24 @@ from headrace.pipeline.project import Project
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
+from headrace.resolution.paths import find_paths
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import Quarantine, Quarantined
 from headrace.state.key import StateKey
 from headrace.tools.applied_position import AppliedPosition
-from headrace.tools.verification.sides import DatabaseDocuments, rebuild
+from headrace.tools.verification.recheck import Recheck
+from headrace.tools.verification.sides import (
+    DatabaseDocuments,
+    IndexDocuments,
+    StreamProgress,
+    rebuild,
+    why_not,
+)
 from headrace.tools.verification.verify import find_served_generation
+
+# Documents that memory holds.
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +37,7 @@ class RetriedDocuments:
 
     Attributes:
         found: how many were in quarantine.
-        left: those that are refused again, each with its reason.
+        left: those that are refused again, or fenced by a newer version, each with its reason.
     """
 
     found: int
@@ -98,13 +109,25 @@ def _retry(
     mine = [entry for entry in entries if entry.generation == served.generation]
     routed = {index} if spec.routing is not None else ()
     writer = open_writer(applied.client, {index: served.write_alias}, primary.writer_options(), routed)
+    left = [entry for entry in entries if entry.generation != served.generation]
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, spec, inspection.catalog)
-        refused = rebuild(index, database, writer, applied, [entry.id for entry in mine])
-    quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
-    again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
-    quarantine.put(again)
-    return [*again, *(entry for entry in entries if entry.generation != served.generation)]
+        documents = IndexDocuments(applied.client, served.generation, routed=bool(routed))
+        levels = max(len(path.hops) for path in find_paths(spec, inspection.catalog))
+        contents = not primary.pipelines(index)
+        recheck = Recheck(database, documents, StreamProgress(applied).reached, levels, contents=contents)
+        for first in range(0, len(mine), _AT_ONCE):
+            chunk = {entry.id: entry for entry in mine[first : first + _AT_ONCE]}
+            refused, fenced = rebuild(index, database, writer, applied, list(chunk))
+            again = [replace(chunk[id_], reason=reason) for id_, reason in refused.items()]
+            # What has fenced a document is the stream's write, which is right, or a version beyond the log.
+            found = recheck.run(chunk.keys() - refused.keys()) if fenced else []
+            wrong = {finding.id: why_not(finding, None) for finding in found if finding.verdict.is_drift}
+            # After each chunk: an error at a later one leaves those in quarantine that are not right.
+            quarantine.drop(served.generation, chunk.keys() - refused.keys() - wrong.keys())
+            quarantine.put(again)
+            left += [*again, *(replace(chunk[id_], reason=why) for id_, why in wrong.items())]
+    return left
 
 
 def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,9 @@ from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.adoption import holders
 from headrace.state import Quarantine, Quarantined, StateKey
+from headrace.tools import quarantined_documents
 from integration.cli.stock import Stock
+from support.http_proxy import Answer, HttpProxy, Request
 
 
 @pytest.fixture
@@ -74,6 +77,36 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     assert gone not in stock.ids()
     assert typed(capsys, stock, "quarantine", "drop", "--yes")[0] == 0
     assert listed(capsys, stock) == []
+
+
+def test_what_a_retry_cannot_replace_stays_and_what_it_could_is_gone_before_it_fails(
+    stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version beyond the log fences every write."""
+    monkeypatch.setattr(quarantined_documents, "_AT_ONCE", 2)
+    first, ahead, gone, last = sorted(stock.ids())[:4]
+    stock.ask("PUT", ahead, {"label": "by hand"}, version=2**60)
+    quarantine.put([refused(one, stock.generation) for one in (first, ahead, gone, last)])
+    with stock.followed():
+        code, _, err = typed(capsys, stock, "quarantine", "retry")
+    assert code == 1
+    assert "built again, and accepted: 3 of 4 documents" in err
+    assert "fenced: its version 1152921504606846976 is ahead of the database's log" in err
+    assert [one["id"] for one in listed(capsys, stock)] == [ahead]
+
+    quarantine.drop(stock.generation, [ahead])
+    quarantine.put([refused(one, stock.generation) for one in (first, gone, last)])
+    bulks = itertools.count()
+
+    def refuse_second(request: Request) -> Answer | None:
+        is_bulk = f"{stock.generation}.write".encode() in request.body
+        return Answer(401) if is_bulk and next(bulks) else None
+
+    with HttpProxy(stock.sink, spoil=refuse_second) as front, stock.followed():
+        stock.config.write_text(stock.config.read_text().replace(stock.sink, front.url))
+        assert "refused the credentials" in typed(capsys, stock, "quarantine", "retry")[2]
+    stock.config.write_text(stock.config.read_text().replace(front.url, stock.sink))
+    assert len(listed(capsys, stock)) == 1
 
 
 def _decoded(part: str) -> str:

@@ -150,8 +150,8 @@ def rebuild(
     writer: DocumentWriter,
     applied: AppliedPosition,
     ids: Sequence[str],
-) -> dict[str, str]:
-    """Write the documents of `ids` as they should be; return, with reasons, those that cannot be.
+) -> tuple[dict[str, str], int]:
+    """Write the documents of `ids` as they should be; return why some cannot be, and how many are fenced.
 
     Args:
         index: the name of the index.
@@ -167,8 +167,8 @@ def rebuild(
     version = applied.state().reached
     database.await_replay(version)
     refused: dict[str, str] = {}
-    operations = database.operations(index, ids, version, refused)
-    return refused | {rejection.id: rejection.reason for rejection in writer.write(operations).rejected}
+    result = writer.write(database.operations(index, ids, version, refused))
+    return refused | {rejection.id: rejection.reason for rejection in result.rejected}, result.fenced
 
 
 def is_fenced(finding: Finding) -> bool:

@@ -50,8 +50,8 @@ _REQUEST_DOCUMENTS = 500
 _UNKNOWN_BYTES = 64 << 10
 
 
-# Builds documents again; returns those that cannot be, with the reasons.
-Rebuild = Callable[[Sequence[str]], dict[str, str]]
+# Builds documents again; see `rebuild`.
+Rebuild = Callable[[Sequence[str]], tuple[dict[str, str], int]]
 
 
 @dataclass(eq=False, slots=True)
@@ -132,7 +132,7 @@ class Comparison:
             self._repair(self.rebuild, self.report.repair, wrong)
 
     def _repair(self, rebuild_: Rebuild, repair: Repair, wrong: list[str]) -> None:
-        refused = rebuild_(wrong)
+        refused, _ = rebuild_(wrong)
         for finding in self.recheck.run(wrong):
             # A changing document is written by the stream anyway.
             if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
