@@ -73,6 +73,10 @@ class IdentityFacts:
         """The primary key's columns; empty where there is none."""
         return next((index.columns for index in self.unique_indexes if index.primary), ())
 
+    def has_index(self, name: str) -> bool:
+        """Tell whether a unique index of this name can be the identity."""
+        return any(index.name == name for index in self.unique_indexes)
+
     @property
     def writable_when_published(self) -> bool:
         """Whether UPDATE and DELETE can work once the table is published: whether there is an identity.
@@ -224,9 +228,9 @@ def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
     )
     names = tuple(column for column, _, _ in columns)
     kind_now = _KINDS[identity]
-    # Its index may be dropped: the kind stays `index` then, and old rows carry nothing.
     chosen = next((index for index, _, _, is_identity in indexes if is_identity), None)
-    current = RecordedIdentity(kind_now, chosen if kind_now == "index" else None)
+    # Where its index was dropped, the server still says `index`, and old rows carry nothing.
+    current = RecordedIdentity("nothing" if kind_now == "index" and chosen is None else kind_now, chosen)
     stored, virtual = _generated(columns, "s"), _generated(columns, "v")
     ruled = version >= SENDS_GENERATED_SINCE
     return IdentityFacts(

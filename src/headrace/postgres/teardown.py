@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.identity import IdentityFacts, alter_identity
-from headrace.postgres.publication import PublicationFacts, RecordedIdentity
+from headrace.postgres.publication import OPERATIONS, PublicationFacts, RecordedIdentity
 from headrace.postgres.quoting import identifier, literal
-from headrace.postgres.quoting import table as quoted
 from headrace.postgres.slot import SlotFacts
 
 
@@ -30,22 +29,27 @@ def plan_teardown(
     if publication.record is None:
         stays = f"the publication {identifier(publication.name)} was not created by Headrace and stays"
         return SetupPlan(steps, warnings=(stays,))
-    identities = {facts.table: facts.current for facts in tables}
+    present = {facts.table: facts for facts in tables}
     restored: list[Step] = []
     warnings: list[str] = []
+    indexes = set(publication.record.indexes)
     for name, (before, after) in sorted(publication.record.identities.items()):
         # A table that was dropped needs nothing.
-        current = identities.get(name, before)
+        current = present[name].current if name in present else before
         # What somebody has set since is theirs.
         if current == after != before:
-            restored.append(_restore_identity(name, before, after))
+            if before.index is not None and not present[name].has_index(before.index):
+                warnings.append(f"the replica identity of {name} stays: its index {before.index} is gone")
+                indexes.discard(TableName(name.schema, after.index or ""))
+            else:
+                restored.append(_restore_identity(name, before, after))
         elif current != before:
             warnings.append(f"the replica identity of {name} was altered since by another role and stays")
-    dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes))
-    emptied = (_remove_tables(publication),) if publication.members else ()
+    dropped = tuple(_drop_index(index) for index in sorted(indexes))
+    silenced = (_stop_publishing(publication.name),) if restored else ()
     # The publication last: its comment is the record by which a second call finishes the work.
     last = _drop_publication(publication.name)
-    return SetupPlan((*steps, *emptied, *restored, *dropped, last), warnings=tuple(warnings))
+    return SetupPlan((*steps, *silenced, *restored, *dropped, last), warnings=tuple(warnings))
 
 
 def _drop_slot(name: str) -> Step:
@@ -68,18 +72,17 @@ def _restore_identity(name: TableName, before: RecordedIdentity, after: Recorded
     )
 
 
-def _remove_tables(publication: PublicationFacts) -> Step:
-    """Return the step that unpublishes the tables.
+def _stop_publishing(publication: str) -> Step:
+    """Return the step after which no table needs a replica identity, however it is published.
 
     It comes before the identities go back, or writers of tables without a key would fail.
     """
-    names = ", ".join(quoted(name) for name in sorted(publication.members))
-    named = identifier(publication.name)
+    setting = f"ALTER PUBLICATION {identifier(publication)} SET (publish = {{}})"
     return Step(
-        (f"ALTER PUBLICATION {named} DROP TABLE {names}",),
-        lock="SHARE UPDATE EXCLUSIVE on the tables: no other session waits",
+        (setting.format(literal("insert")),),
+        lock="none",
         cost="none",
-        undo=f"ALTER PUBLICATION {named} ADD TABLE {names}",
+        undo=setting.format(literal(", ".join(OPERATIONS))),
         why="the tables are no longer read",
     )
 

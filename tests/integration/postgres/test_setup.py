@@ -179,6 +179,35 @@ def test_teardown_restores_what_was(url: str, connection: Connection) -> None:
     assert read_slot(connection, "s_tear") is None
 
 
+def test_teardown_ends_where_an_index_is_gone_and_others_published_a_schema(connection: Connection) -> None:
+    orders(connection, '"Id" int PRIMARY KEY, "User id" int, note text')
+    other = TableName("public", "other")
+    for table in (USERS, other):
+        execute(
+            connection,
+            f"CREATE TABLE {quoted(table)} (id int PRIMARY KEY, email text NOT NULL UNIQUE, team int)",
+        )
+        index = identifier(f"{table.name}_email_key")
+        execute(connection, f"ALTER TABLE {quoted(table)} REPLICA IDENTITY USING INDEX {index}")
+    execute(connection, "ALTER TABLE users DROP CONSTRAINT users_email_key")
+    plan = planned(connection, {ORDERS: ["User id"], USERS: ["team"], other: ["team"]})
+    undo = [step.undo for step in plan.steps if "users" in step.undo and "IDENTITY" in step.undo]
+    assert undo == ['ALTER TABLE "public"."users" REPLICA IDENTITY NOTHING']
+    execute_plan(plan, connection)
+    execute(connection, "ALTER TABLE other DROP CONSTRAINT other_email_key")
+    if connection.info.server_version >= PARTS_SINCE:
+        execute(connection, f"ALTER PUBLICATION {identifier(PUBLICATION)} ADD TABLES IN SCHEMA public")
+        execute(connection, "CREATE TABLE keyless (id int)")
+
+    plan = torn_down(connection)
+    assert plan.warnings == ("the replica identity of other stays: its index other_email_key is gone",)
+    execute_plan(plan, connection)
+    assert identity(connection, USERS) == ("nothing", None)
+    assert identity(connection, other) == ("full", None)
+    assert identity(connection, ORDERS) == ("default", None)
+    assert read_publication(connection, PUBLICATION) is None
+
+
 def test_teardown_leaves_what_others_made(connection: Connection) -> None:
     orders(connection, '"Id" int PRIMARY KEY, "User id" int NOT NULL, note text')
     execute_plan(planned(connection, {ORDERS: ["User id"]}), connection)
