@@ -55,9 +55,14 @@ class Address:
     session_proxy: bool = False
 
     @property
+    def completed(self) -> dict[str, str]:
+        """The parameters, with those that libpq takes from the environment."""
+        return {**_environment(), **self.parameters}
+
+    @property
     def place(self) -> str:
         """The server and database for messages: `HOST:PORT/DATABASE`, without user and password."""
-        parameters = {**_environment(), **self.parameters}
+        parameters = self.completed
         hosts = (parameters.get("host") or parameters.get("hostaddr") or "localhost").split(",")
         ports = (parameters.get("port") or "5432").split(",")
         # As libpq does: one port counts for all hosts.
@@ -152,7 +157,7 @@ def libpq_keywords(address: Address, **parameters: str) -> str:
         HeadraceError: CONFIG, where the parameters contradict our rules.
     """
     environment = _environment()
-    given = {**environment, **address.parameters}
+    given = address.completed
     ours = {name: value for name, value in _DEFAULTS.items() if name not in environment}
     if "," in (given.get("hostaddr") or given.get("host") or ""):
         ours["target_session_attrs"] = _check_primary_only(given.get("target_session_attrs", "primary"))

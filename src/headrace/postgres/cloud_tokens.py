@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import re
 from collections.abc import Callable
 from types import MappingProxyType
@@ -42,33 +43,41 @@ def cloud_token(cloud: str, address: Address) -> str:
 def _aws_token(address: Address) -> str:
     from botocore.auth import SigV4QueryAuth  # noqa: PLC0415 - an extra
     from botocore.awsrequest import AWSRequest  # noqa: PLC0415
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     logging.getLogger("botocore").setLevel(logging.INFO)  # below that it shows tokens
-    host, user = address.parameters.get("host", ""), address.parameters.get("user", "")
+    given = address.completed
+    host, user, port = given.get("host", ""), given.get("user", ""), given.get("port") or "5432"
     if not host or not user or "," in host:
         raise HeadraceError(
             Kind.CONFIG, "iam:aws needs one host and a user in the connection string", "Name both there."
         )
-    session = _aws_session()
+    try:
+        session = _aws_session()
+        region = _aws_region(host, session)
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise _no_token("aws", "no credentials were found")
+        request = AWSRequest("GET", f"https://{host}:{port}/", params={"Action": "connect", "DBUser": user})
+        SigV4QueryAuth(credentials.get_frozen_credentials(), "rds-db", region, _AWS_SECONDS).add_auth(request)
+    except (BotoCoreError, ClientError) as error:
+        raise _no_token("aws", str(error)) from error
+    return str(request.url).removeprefix("https://")
+
+
+def _aws_region(host: str, session: Any) -> str:
     found = _RDS_HOST.search(host)
-    region = found["region"] if found else session.get_config_variable("region")
+    # botocore itself does not know AWS_REGION, which pods and functions of AWS have.
+    region = (
+        found["region"] if found else os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    )
     if region is None:
         raise HeadraceError(
             Kind.CONFIG,
             f"the host {host} does not name a region of AWS",
             "Name the server by its address of RDS, or set AWS_REGION.",
         )
-    try:
-        credentials = session.get_credentials()
-        if credentials is None:
-            raise _no_token("aws", "no credentials were found")
-        port = address.parameters.get("port") or "5432"
-        request = AWSRequest("GET", f"https://{host}:{port}/", params={"Action": "connect", "DBUser": user})
-        SigV4QueryAuth(credentials.get_frozen_credentials(), "rds-db", region, _AWS_SECONDS).add_auth(request)
-    except BotoCoreError as error:
-        raise _no_token("aws", str(error)) from error
-    return str(request.url).removeprefix("https://")
+    return str(region)
 
 
 def _azure_token(_: Address) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -18,6 +21,7 @@ from headrace.postgres import cloud_tokens
 from headrace.postgres.address import for_slot, parse_address
 from headrace.postgres.cloud_tokens import cloud_token
 from headrace.postgres.password import cloud_of, split_command
+from headrace.sinks.opensearch import signing
 from support.aws_signature import signature
 from support.metadata_server import metadata_server
 
@@ -102,9 +106,16 @@ def test_a_host_of_another_name_needs_a_region(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(HeadraceError, match="a region of AWS") as caught:
         cloud_token("aws", proxied)
     assert (caught.value.kind, "AWS_REGION" in caught.value.remedy) == (Kind.CONFIG, True)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
-    cloud_tokens._aws_session.cache_clear()
-    assert "eu-north-1%2Frds-db" in cloud_token("aws", proxied)
+    for name, region in (("AWS_DEFAULT_REGION", "eu-north-1"), ("AWS_REGION", "eu-west-3")):
+        monkeypatch.setenv(name, region)
+        cloud_tokens._aws_session.cache_clear()
+        assert f"{region}%2Frds-db" in cloud_token("aws", proxied)
+
+
+def test_a_token_of_rds_is_for_the_port_that_libpq_connects_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**KEYS, "PGPORT": "6432"}.items():
+        monkeypatch.setenv(name, value)
+    assert cloud_token("aws", parse_address(f"postgresql://u@{HOST}/d")).startswith(f"{HOST}:6432/")
 
 
 @pytest.mark.parametrize("url", ["postgresql://u@a,b/d", "postgresql://a.eu-west-1.rds.amazonaws.com/d"])
@@ -118,6 +129,57 @@ def test_without_an_identity_of_aws_the_connection_is_tried_again() -> None:
     with pytest.raises(HeadraceError, match="iam:aws got no token") as caught:
         cloud_token("aws", RDS)
     assert (caught.value.kind, caught.value.retry) == (Kind.PASSWORD_COMMAND, Retry.BACK_OFF)
+
+
+def test_an_identity_of_aws_that_is_refused_or_unknown_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("of the pod")
+    for name, value in {
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
+        "AWS_ROLE_ARN": "arn:aws:iam::1:role/reader",
+        "AWS_REGION": "eu-central-1",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with refusing_sts() as place:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://{place}")
+        with pytest.raises(HeadraceError, match="AccessDenied") as caught:
+            cloud_token("aws", RDS)
+        assert caught.value.kind is Kind.PASSWORD_COMMAND
+        signing._credentials.cache_clear()
+        with pytest.raises(HeadraceError, match="AccessDenied") as caught:
+            signing.Signer("eu-central-1").headers("GET", "https://search/", None)
+        assert caught.value.kind is Kind.SINK_UNREACHABLE
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE")
+    monkeypatch.setenv("AWS_PROFILE", "absent")
+    cloud_tokens._aws_session.cache_clear()
+    for host in (HOST, "db.internal"):
+        with pytest.raises(HeadraceError, match="absent") as caught:
+            cloud_token("aws", parse_address(f"postgresql://u@{host}/d"))
+        assert caught.value.kind is Kind.PASSWORD_COMMAND
+
+
+@contextmanager
+def refusing_sts() -> Iterator[str]:
+    """AWS's service of tokens for roles, which refuses; yields `HOST:PORT`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            body = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+            self.send_response(403)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - of the library
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 class Tokens:

@@ -35,7 +35,7 @@ class Signer:
                 "aws_region of the sink needs botocore, which is not installed",
                 "Install headrace[aws] wherever documents are written.",
             ) from error
-        self._errors = botocore.exceptions.BotoCoreError
+        self._errors = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
         self._auth = botocore.auth.SigV4Auth
         self._request = botocore.awsrequest.AWSRequest
         logging.getLogger("botocore").setLevel(logging.INFO)  # below that it shows tokens
