@@ -11,8 +11,8 @@ import re
 
 import psycopg
 
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.postgres.address import parse_address
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
+from headrace.postgres.address import Address, parse_address
 from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.password import hide_passwords
 from headrace.postgres.search_path import unknown_name_in_function
@@ -56,8 +56,9 @@ def sqlstate_error(
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
-    # configuration_limit_exceeded: no slot is free; too_many_connections: no walsender is.
-    if state in ("53400", "53300"):
+    # configuration_limit_exceeded: no slot is free, or no room for large transactions; too_many_connections:
+    # no walsender is.
+    if state in ("53400", "53300") and "temp_file_limit" not in text:
         return no_free_slot(text)
     meaning = classify(state, text, log=True)
     if (passing := _passing_error(meaning, state, text, place)) is not None:
@@ -234,12 +235,17 @@ def pooler_error(place: str, reason: str) -> HeadraceError:
 def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
     """Return the error of a failed attempt to connect, or of the first statements, without passwords."""
     address = parse_address(url)
-    text = hide_passwords(" ".join(str(error).split()))
-    if _is_of_pooler(text.lower(), session_proxy=address.session_proxy):
-        return pooler_error(address.place, text)
-    for kind, pattern, cause, remedy in _REFUSALS:
-        if re.search(pattern, text.lower()):
-            return HeadraceError(kind, cause.format(place=address.place, text=text), remedy)
+    # Of several hosts or addresses psycopg lists the attempts. One that may pass may be the primary's.
+    attempts = _ATTEMPT.split(str(error))[1:] or [str(error)]
+    refusals = [_connection_refusal(_as_line(attempt), address) for attempt in attempts]
+    for refusal in refusals:
+        if refusal is None or refusal.retry is not Retry.NEVER:
+            break
+    else:
+        refusal = refusals[0]
+    if refusal is not None:
+        return refusal
+    text = _as_line(str(error))
     # Only of a statement there is a state. The first ones run no function of a user.
     if classify(error.sqlstate or "", text, log=True) is ErrorClass.REFUSED:
         return database_error(error, url)
@@ -249,6 +255,20 @@ def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
         f"no connection to the database at {address.place}: {_reason(text)}",
         _ANSWERED if is_answer else "Check host and port and that the server runs.",
     )
+
+
+def _as_line(text: str) -> str:
+    return hide_passwords(" ".join(text.split()))
+
+
+def _connection_refusal(text: str, address: Address) -> HeadraceError | None:
+    """Return what the text of one attempt to connect means; None where the next attempt may succeed."""
+    if _is_of_pooler(text.lower(), session_proxy=address.session_proxy):
+        return pooler_error(address.place, text)
+    for kind, pattern, cause, remedy in _REFUSALS:
+        if re.search(pattern, text.lower()):
+            return HeadraceError(kind, cause.format(place=address.place, text=text), remedy)
+    return None
 
 
 def _is_of_pooler(text: str, *, session_proxy: bool) -> bool:
@@ -271,6 +291,7 @@ _ANSWER = re.compile(r"failed: [A-Z]+: ")
 """What begins with a severity is the server's message, or a proxy's."""
 _QUOTED_NAME = re.compile('"[^"]*"')
 _POOLER = re.compile("pgbouncer|odyssey|rds proxy|tenant(/| or )user")
+_ATTEMPT = re.compile(r"\n- host: .*, hostaddr: \S+: ")
 _PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
 
 _USER = "the database at {place} refused the user or the password"

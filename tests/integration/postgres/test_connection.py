@@ -55,6 +55,16 @@ def test_a_percent_encoded_password_is_decoded_and_injects_nothing(odd: str, ope
 
 
 @pytest.mark.parametrize("opening", OPENERS)
+def test_of_several_hosts_each_must_refuse_for_good(postgres: EmbeddedPostgres, opening: Opening) -> None:
+    for other, kind in ((free_port(), Kind.CONNECTION), (postgres.port, Kind.AUTHENTICATION)):
+        hosts = f"127.0.0.1:{other},127.0.0.1:{postgres.port}"
+        with pytest.raises(HeadraceError) as caught:
+            opening(f"postgresql://nobody:wrong@{hosts}/postgres")
+        assert caught.value.kind is kind
+        assert hosts in caught.value.cause
+
+
+@pytest.mark.parametrize("opening", OPENERS)
 def test_the_password_is_asked_for_at_each_connect(
     odd: str, postgres: EmbeddedPostgres, opening: Opening, tmp_path: Path
 ) -> None:

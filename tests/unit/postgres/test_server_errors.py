@@ -23,6 +23,7 @@ URL = "postgresql://me:secret@db.example:5433/shop"
         ("42501", "must be superuser or replication role", False, Kind.PRIVILEGE),
         ("55006", 'replication slot "s" is active for PID 7', False, Kind.SLOT_IN_USE),
         ("53400", "all replication slots are in use", False, Kind.NO_FREE_SLOT),
+        ("53400", "temporary file size exceeds temp_file_limit (1048576kB)", True, Kind.DATABASE),
         ("42704", 'replication slot "s" does not exist', False, Kind.SLOT_UNKNOWN),
         ("42704", 'publication "p" does not exist', True, Kind.PUBLICATION),
         ("42704", "Publikation »p« existiert nicht", True, Kind.PUBLICATION),
