@@ -62,10 +62,13 @@ class AnswerTimeout:
             return
         try:
             is_working = self._is_working()
-        except (psycopg.Error, HeadraceError) as error:
+        except HeadraceError:
+            is_working = None  # no password to ask with: that says nothing of the server
+        except psycopg.Error as error:
             is_working = _FATAL in str(error)  # the server is there, and has no free connection
         # Twice: an answer may have been sent between the question and the look, and a question may be lost.
-        self._doubts = 0 if is_working else self._doubts + 1
+        if is_working is not None:
+            self._doubts = 0 if is_working else self._doubts + 1
         if self._doubts > 1:
             raise psycopg.OperationalError(
                 "the server does not work on the statement, and its answer has not come: the connection is "

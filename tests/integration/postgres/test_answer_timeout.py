@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
@@ -116,6 +121,20 @@ def test_a_statement_that_the_server_works_on_is_waited_for(url: str, proxy: Tcp
         before = proxy.accepted
         assert session.query("SELECT 7 FROM pg_sleep(4)") == [(7,)]
         assert proxy.accepted > before, "nobody asked whether the server works"
+
+
+def test_while_no_password_is_got_a_statement_is_waited_for(
+    url: str, proxy: TcpProxy, tmp_path: Path
+) -> None:
+    given = tmp_path / "password"
+    given.write_text(str(conninfo_to_dict(url).get("password") or "none"))
+    command = quote(json.dumps(["cat", str(given)]))
+    address = proxy.url(url)
+    with ReadSession(f"{address}{'&' if '?' in address else '?'}password_command={command}") as session:
+        given.unlink()
+        before = time.monotonic()
+        assert session.query("SELECT 7 FROM pg_sleep(4)") == [(7,)]
+        assert time.monotonic() - before > 2 * answer_timeout.SILENCE_SECONDS
 
 
 def test_a_server_that_has_no_room_for_a_question_is_waited_for(
