@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -17,6 +18,7 @@ CLOUDS = ("aws", "azure", "google")
 SECONDS = 15.0
 """How long a password command may take."""
 
+_NO_PROGRAM = frozenset({errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC})
 _IAM = "iam:"
 _SHOWN = "********"
 _FIELD = re.compile(r"(?i)\b((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|[^\s&'\"]+)")
@@ -91,6 +93,9 @@ def run_password_command(command: Sequence[str], *, seconds: float = SECONDS, wh
     except subprocess.TimeoutExpired:
         raise _failed(what, name, f"did not answer within {seconds:g} s") from None
     except OSError as error:
+        # Others pass: no memory, no process or file is left, or the program is being replaced.
+        if error.errno not in _NO_PROGRAM:
+            raise _failed(what, name, f"could not be started: {error.strerror}") from error
         raise HeadraceError(
             Kind.CONFIG,
             f"the {what} command {name!r} cannot be started: {error.strerror}",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,17 @@ def test_a_failure_is_told_without_what_was_printed_and_tried_again(program: str
     assert "hush" not in f"{caught.value}{caught.value.__cause__!r}{caught.value.__context__!r}".replace(
         repr(program), ""
     )
+
+
+def test_a_command_that_is_being_replaced_is_tried_again(tmp_path: Path) -> None:
+    program = tmp_path / "token"
+    with program.open("wb") as replaced:
+        program.chmod(0o755)
+        replaced.write(b"\x7fELF")
+        replaced.flush()
+        with pytest.raises(HeadraceError, match="could not be started: Text file busy") as caught:
+            run_password_command([str(program)])
+    assert caught.value.kind is Kind.PASSWORD_COMMAND
 
 
 def test_a_command_that_does_not_exist_is_a_mistake_in_the_configuration() -> None:
