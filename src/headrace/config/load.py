@@ -97,7 +97,12 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     control = _with_files_below(folder, deployment.control, ("certificate_file", "key_file"))
     tokens = tuple(_with_files_below(folder, token, ("token_file",)) for token in control.tokens)
     control = control.model_copy(update={"tokens": tokens})
-    update = {"indexes": indexes, "sinks": sinks, "control": control}
+    source = deployment.source
+    files = {key: getattr(source, key) for key in ("ssl_root_cert", "ssl_cert", "ssl_key")}
+    # `system` is no file: libpq takes what the machine trusts.
+    paths = {key: str(folder / file) for key, file in files.items() if file not in {None, "system"}}
+    source = source.model_copy(update=paths)
+    update = {"source": source, "indexes": indexes, "sinks": sinks, "control": control}
     if deployment.mirror is not None:
         location = deployment.mirror.location
         if is_folder(location):

@@ -138,16 +138,20 @@ class _Resolution:
         return value
 
     def _url_of(self, parts: ConnectionParts) -> str:
-        """Return the URL of `parts`, each percent-encoded; a host may be a folder or an IPv6 address."""
+        """Return the URL of `parts`, each percent-encoded; hosts may be folders or IPv6 addresses."""
         password = self._value("source.connection_url.password", parts.password, PASSWORD_VARIABLE)
         user = quote(parts.user, safe="") + (f":{quote(password.reveal(), safe='')}" if password else "")
-        host = (
-            f"[{parts.host}]" if ":" in parts.host and "/" not in parts.host else quote(parts.host, safe=",")
+        # A port that stands once would count for the last host alone.
+        places = ",".join(
+            f"[{host}]:{parts.port}"
+            if ":" in host and "/" not in host
+            else f"{quote(host, safe='')}:{parts.port}"
+            for host in parts.host.split(",")
         )
         query = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in parts.parameters.items()
         )
-        url = f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
+        url = f"postgresql://{user}@{places}/{quote(parts.database, safe='')}"
         return f"{url}?{query}" if query else url
 
     def mask_salt(self, config: MirrorConfig) -> Secret | None:
@@ -261,4 +265,7 @@ def _with_parameters(url: str, parameters: Mapping[str, str]) -> str:
         words = (f"{name}='{value}'" for name, value in zip(parameters, values, strict=True))
         return " ".join([url, *words])
     pairs = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
-    return f"{url}{'&' if '?' in url else '?'}{pairs}"
+    # As libpq reads it: a user ends with the first @, and the password before it may contain a `?`.
+    has_user = url.startswith("postgres") and "@" in url.partition("://")[2].partition("/")[0]
+    behind = url.partition("@")[2] if has_user else url
+    return f"{url}{'&' if '?' in behind else '?'}{pairs}"

@@ -67,7 +67,7 @@ class Address:
         ports = (parameters.get("port") or "5432").split(",")
         # As libpq does: one port counts for all hosts.
         ports = ports * len(hosts) if len(ports) == 1 else ports
-        places = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
+        places = ",".join(f"{host}:{port or 5432}" for host, port in zip(hosts, ports, strict=False))
         return f"{places}/{parameters.get('dbname', '')}"
 
 

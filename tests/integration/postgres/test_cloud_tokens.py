@@ -167,7 +167,7 @@ def refusing_sts() -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            body = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+            body = b"<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
             self.send_response(403)
             self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -42,10 +42,19 @@ def resolved(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
             {},
             "postgres://a/b?x=1&sslmode=require&sslrootcert=%2Fa%20b.pem",
         ),
+        *(
+            (f'connection_url = "{url}"\nssl_mode = "verify-full"', {}, f"{url}{mark}sslmode=verify-full")
+            for url, mark in (
+                ("postgresql://u:p?w@h/d", "?"),
+                ("postgresql://u:p?w@h/d?options=a@b", "&"),
+                ("postgresql://h/d?options=a@b", "&"),
+                ("jdbc:postgresql://h/d?user=u&password=p@w", "&"),
+            )
+        ),
         (
-            'connection_url = "host=a"\nssl_cert = "/it\'s.pem"\nssl_key = "k"',
+            'connection_url = "host=a"\nssl_cert = "/it\'s.pem"\nssl_key = "/k"',
             {},
-            "host=a sslcert='/it\\'s.pem' sslkey='k'",
+            "host=a sslcert='/it\\'s.pem' sslkey='/k'",
         ),
         (
             'connection_url = { env = "X" }',
@@ -66,6 +75,11 @@ def resolved(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
         ),
         ('connection_url = { database = "d", host = "::1" }', {}, "postgresql://postgres@[::1]:5432/d"),
         (
+            'connection_url = { database = "d", host = "a,::1,/run/pg", port = 6432 }',
+            {},
+            "postgresql://postgres@a:6432,[::1]:6432,%2Frun%2Fpg:6432/d",
+        ),
+        (
             'connection_url = { database = "d", host = "/run/pg" }',
             {},
             "postgresql://postgres@%2Frun%2Fpg:5432/d",
@@ -74,6 +88,17 @@ def resolved(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
 )
 def test_the_database(tmp_path: Path, text: str, environ: dict[str, str], url: str) -> None:
     assert resolved(tmp_path, text, environ).database_url.reveal() == url
+
+
+def test_certificates_of_the_database_lie_beside_the_file(tmp_path: Path) -> None:
+    text = 'connection_url = "host=a"\nssl_root_cert = "ca.pem"\nssl_cert = "c.pem"\nssl_key = "c.key"'
+    found = resolved(tmp_path, text).database_url.reveal()
+    assert (
+        found
+        == f"host=a sslrootcert='{tmp_path}/ca.pem' sslcert='{tmp_path}/c.pem' sslkey='{tmp_path}/c.key'"
+    )
+    text = 'connection_url = "host=a"\nssl_root_cert = "system"'
+    assert resolved(tmp_path, text).database_url.reveal() == "host=a sslrootcert='system'"
 
 
 URL = 'connection_url = "postgres://a/b"'

@@ -93,6 +93,7 @@ def test_a_deployments_string_names_its_connections_and_keeps_everything_else() 
         assert found.parameters["application_name"] == "headrace/orders"
         assert found.parameters["password"] == "p@"
         assert place(told) == "a:1,b:2/db"
+    assert place("postgresql://a,b:2/db") == "a:5432,b:2/db"
         assert for_slot(told, "orders") == told
 
 
