@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,11 @@ from headrace.capture.columns import KeptColumns
 from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.catalog.table import Catalog
-from headrace.errors import HeadraceError
+from headrace.embedded.processes import until
+from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, parse_lsn
 from headrace.model.names import TableName
-from headrace.pipeline.stream import documents_reader
+from headrace.pipeline.stream import documents_reader, early_writes
 from headrace.pipeline.stream.documents_reader import (
     DocumentsPartition,
     DocumentsReader,
@@ -31,7 +32,7 @@ from headrace.pipeline.stream.documents_reader import (
     WrittenPartition,
 )
 from headrace.pipeline.stream.documents_source import SETTINGS_OPTION
-from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work, pack
+from headrace.pipeline.worker.plan import PLAN_OPTION, DocumentsPlan, Endpoints, Work, pack
 from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
@@ -42,6 +43,7 @@ from support.slots import ensure_slot
 
 SLOT = "documents_source"
 ITEM = TableName("public", "item")
+_NONE: Mapping[str, str] = {}
 ID, NAME = ColumnNeed(23, -1, "integer", 0), ColumnNeed(25, -1, "text", 0)
 
 
@@ -83,7 +85,7 @@ class Log:
 
     @contextmanager
     def reading(
-        self, following: Following | None = None, *, early: bool = False
+        self, following: Following | None = None, *, early: bool = False, code: Mapping[str, str] = _NONE
     ) -> Iterator[DocumentsReader]:
         """The driver's part of the source, in this process."""
         settings = SourceSettings(
@@ -103,6 +105,7 @@ class Log:
             StateKey(SLOT, ""),
             frozenset(),
             large_change=1,
+            code=code,
         )
         work = Work(plan, Endpoints(self.url, Endpoint(("http://127.0.0.1:1",))))
         kept = signal.getsignal(signal.SIGTERM)
@@ -303,6 +306,34 @@ def test_what_is_written_early_is_held_back_until_a_client_waits(
         assert isinstance(written, WrittenPartition)
         assert len(written.done) > 1
         assert _sums(reader, partitions) == (3, ['{"public.item": 3}'])
+
+
+def test_an_early_write_that_hangs_ends_the_query_once_a_plan_waits_for_it(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process begins with that plan; without one nothing waits, and tasks write."""
+    monkeypatch.setattr(early_writes, "_HANGS_SECONDS", 0.5)
+    ended = tmp_path / "ended"
+    (tmp_path / "transform_that_hangs.py").write_text(
+        f"import pathlib, time\nwhile not pathlib.Path({str(ended)!r}).exists():\n    time.sleep(0.01)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with log.reading(early=True, code={"transform_that_hangs:f": ""}) as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, _ = next_batch(reader, start)
+        time.sleep(0.6)
+        reader.latestOffset(end, ReadAllAvailable())
+        log.signals.offer_plan(1, OfferedPlan(reader._work[PLAN_OPTION]))
+        with pytest.raises(HeadraceError, match="a new plan waits") as caught:
+            reader.latestOffset(end, ReadAllAvailable())
+        assert (caught.value.kind, log.signals.accepted_plan()) == (Kind.WORKER_LOST, None)
+        ended.touch()
+        early = reader._early
+        assert early is not None
+        assert until(lambda: not early.is_writing, 10)
+        reader.latestOffset(end, ReadAllAvailable())
+        assert log.signals.accepted_plan() == (1, parse_lsn(end["lsn"]))
 
 
 def test_what_is_too_large_to_be_written_early_is_a_batch_of_its_own(

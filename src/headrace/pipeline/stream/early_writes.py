@@ -17,6 +17,7 @@ from queue import SimpleQueue
 
 from tenacity import Retrying, stop_after_attempt
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
 from headrace.pipeline.worker.failure_policy import FailurePolicy
@@ -34,6 +35,8 @@ _PATIENCE_SECONDS = 0.3
 _REST_SECONDS = 10.0
 # A request may take so long: while one is under way no plan is taken, and the process does not end.
 _REQUEST_SECONDS = 5.0
+# What is still being written after so long hangs, as in a transform that waits for a dead connection.
+_HANGS_SECONDS = 60.0
 
 
 class _LeftToTask(Exception):  # noqa: N818 - its words say why
@@ -80,6 +83,19 @@ class EarlyWriter:
         """Whether a batch that was not written in time is still being written, or connections are opened."""
         return not self._running.done()
 
+    def check_alive(self) -> None:
+        """Check that what waits for the end of a write will not wait for ever.
+
+        Raises:
+            HeadraceError: WORKER_LOST: the write hangs, and only the end of this process ends it.
+        """
+        if self.is_writing and time.monotonic() - self._began > _HANGS_SECONDS:
+            raise HeadraceError(
+                Kind.WORKER_LOST,
+                f"a new plan waits for a small batch that is not written after {_HANGS_SECONDS:.0f} s",
+                "If it comes again, see what a transform waits for: its calls need timeouts.",
+            )
+
     def write(self, task: Task) -> WrittenBatch | None:
         """Write the documents of a batch; None where its task has to do it."""
         if not 0 < task.rows.num_rows <= MOST_CHANGES:
@@ -101,6 +117,7 @@ class EarlyWriter:
 
     def _submit(self, task: Task) -> Future[WrittenBatch]:
         written: Future[WrittenBatch] = Future()
+        self._began = time.monotonic()
         self._tasks.put((task, written))
         return written
 
