@@ -105,7 +105,7 @@ def plan_tables(
 
     Raises:
         HeadraceError: BINDING where there is no such table or it has no rows; CONTINUITY where one was
-            rewritten since the snapshot; CONNECTION, DATABASE.
+            rewritten or dropped since the snapshot; CONNECTION, DATABASE.
     """
     guarded = _check_tables(session, tables)
     by_table = _files(
@@ -129,7 +129,7 @@ def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[C
 
     Raises:
         HeadraceError: BINDING where the table cannot be read by its blocks (dropped since, or a view);
-            CONNECTION, DATABASE.
+            CONTINUITY as `plan_tables`; CONNECTION, DATABASE.
     """
     if table.kind == "p" and not table.partitions:
         return []
@@ -172,6 +172,15 @@ def _files(
     for row in session.query(_FILES, (*name_arrays(tables), inheritance_children)):
         table, leaf = TableName(*row[:2]), TableName(*row[2:4])
         heap, readable, size, block_size, filenode, seen = row[4:]
+        # The rows of one that is gone, or is empty to an older snapshot, would be missed silently.
+        is_gone = None in (readable, size)
+        if is_gone or (heap and seen not in {0, filenode}):
+            what = "dropped" if is_gone else "rewritten"
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the table {leaf} was {what} since the snapshot was taken",
+                "Take another snapshot.",
+            )
         files = files_of.setdefault(table, [])
         if files is None:
             continue
@@ -179,13 +188,6 @@ def _files(
         if not readable and leaf != table:
             files_of[table] = None
             continue
-        # A rewritten table is empty to an older snapshot: its rows would be missed silently.
-        if heap and seen not in {0, filenode}:
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"the table {leaf} was rewritten since the snapshot was taken",
-                "Take another snapshot.",
-            )
         files.append(File(leaf, -(-size // block_size), block_size, filenode if heap else None))
     return files_of
 

@@ -13,7 +13,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.snapshot.planning import plan_ranges
+from headrace.snapshot.planning import plan_ranges, plan_tables
 from headrace.snapshot.ranges import check_filenode
 
 NAME = TableName('My "Shop', 'Big "one"')
@@ -98,3 +98,41 @@ def test_the_check_under_a_snapshot_holds_the_table_until_its_rows_are_read(big:
             execute(writer, f"VACUUM FULL {quoted(NAME)}")
     with connect(big) as connection:
         drop_slot(connection, "s_ranges")
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [("DROP TABLE one", "dropped"), ("TRUNCATE one", "rewritten")],
+    ids=["dropped", "emptied"],
+)
+@pytest.mark.parametrize("role", ["", "SET ROLE only_the_parent"], ids=["its owner", "who may not read it"])
+def test_a_partition_whose_rows_have_gone_since_the_snapshot_is_told(
+    database: str, sql: str, what: str, role: str
+) -> None:
+    """Whoever reads the table as a whole would read the partitions of today."""
+    name = TableName("public", "parted")
+    with connect(database) as writer:
+        for statement in (
+            "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY LIST (id)",
+            "CREATE TABLE one PARTITION OF parted FOR VALUES IN (1)",
+            "CREATE TABLE another PARTITION OF parted FOR VALUES IN (2)",
+            "INSERT INTO parted VALUES (1), (2)",
+            "CREATE ROLE only_the_parent",
+            "GRANT SELECT ON parted TO only_the_parent",
+        ):
+            execute(writer, statement)
+        try:
+            with (
+                create_slot(database, "s_gone") as slot,
+                ReadSession(database, snapshot=slot.snapshot_name) as session,
+            ):
+                execute(writer, sql)
+                if role:
+                    session.query(role)
+                with pytest.raises(HeadraceError, match=f"the table one was {what}") as caught:
+                    plan_tables(session, [name])
+            assert caught.value.kind is Kind.CONTINUITY
+        finally:
+            drop_slot(writer, "s_gone")
+            execute(writer, "DROP OWNED BY only_the_parent")
+            execute(writer, "DROP ROLE only_the_parent")
