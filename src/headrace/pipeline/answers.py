@@ -42,6 +42,7 @@ class Answers:
         if not done and error is None:
             error = HeadraceError(Kind.SINK_REJECTED, text)
         self.desk.answer(order, text, result=result, error=error)
+        self.reloads.forget(order)
 
     def carry_out(self, order: Order) -> None:
         """Begin what an order asks for; the desk answers it."""

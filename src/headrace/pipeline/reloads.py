@@ -159,6 +159,11 @@ class Reloads:
         if errors:
             self._refuse(order, errors)
 
+    def forget(self, order: Order) -> None:
+        """Forget what came of an order, once it is answered."""
+        self.results.pop(order.id, None)
+        self.refusals.pop(order.id, None)
+
     def _adopt(self, project: Project, inspection: Inspection) -> ReloadResult:
         """Go on with files, with the leases of the indexes that they add.
 

@@ -6,13 +6,16 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.answers import Answers
 from headrace.pipeline.order_desk import OrderDesk, Outcome
+from headrace.pipeline.reloads import Reloads
 from headrace.reporter import SilentReporter
 from headrace.state.orders import Order, OrderKind, new_order
 from headrace.status.board import StatusBoard
@@ -278,3 +281,20 @@ def test_what_is_answered_is_not_open_any_more(ground: Ground) -> None:
     assert ground.desk.open_orders() == ()
     assert (ground.known(done).state, ground.known(done).text) == ("done", "users_2 is served")
     assert (ground.known(failed).state, ground.known(failed).text) == ("failed", "no generation is retained")
+
+
+def test_what_came_of_a_reload_is_kept_until_its_order_is_answered(ground: Ground) -> None:
+    def load() -> tuple[None, tuple[HeadraceError, ...]]:
+        return None, (HeadraceError(Kind.SCHEMA, "a mistake"),)
+
+    nothing: Any = None
+    definitions: Any = SimpleNamespace(project=nothing)
+    reloads = Reloads(load, definitions, nothing, nothing, nothing, ground.board, {})
+    answers, order = Answers(ground.desk, reloads), ground.order(OrderKind.RELOAD)
+    answers.read_files(order)
+    assert [*reloads.refusals] == [order.id]
+    answers.answer(order, "the files are refused", done=False)
+    assert (reloads.refusals, reloads.results) == ({}, {})
+    error = ground.known(order).error
+    assert error is not None
+    assert "a mistake" in error.cause
