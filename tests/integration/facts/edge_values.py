@@ -24,6 +24,7 @@ SETUP = (
     "ALTER TYPE deep DROP ATTRIBUTE gone",
     "CREATE TYPE floats AS RANGE (subtype = float8, subtype_diff = float8mi)",
     "CREATE TYPE words AS RANGE (subtype = text)",
+    "CREATE TYPE spans AS RANGE (subtype = int4[])",
     "CREATE TABLE part (id int, note text)",
 )
 
@@ -202,7 +203,9 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "tstzrange": ('("2024-01-01 00:00+02",)', '["0044-03-15 00:00+00 BC",infinity]'),
     "floats": ("(0.1,1e308]", "[NaN,]"),
-    "words": ('["a,b","c\\"d\\\\)"]', '["",x)', "(,NULL]"),
+    "words": ('["a,b","c\\"d\\\\)"]', '["",x)', "(,NULL]", "[a{b,c})"),
+    "spans": ("[{1},{3})", '("{1,2}",)'),
+    "words_multirange": ('{[a{b,c}),["d,",}]}',),
     "int4multirange": ("{}", "{[1,3),[5,7)}", "{(,)}"),
     "nummultirange": ("{[1.5,2.5],(3,)}",),
     "datemultirange": ("{(,2024-01-01),[2024-02-01,infinity]}",),

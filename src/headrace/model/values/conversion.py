@@ -57,5 +57,5 @@ def not_read(column: str, type_name: str, error: UnreadableError) -> HeadraceErr
     return HeadraceError(
         Kind.VALUE,
         f"a value of {column} cannot be read as {type_name}: {error}",
-        "Its type was changed after it was looked up: start again.",
+        "If its type was altered meanwhile, start again; else read the column as text.",
     )

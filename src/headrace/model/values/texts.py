@@ -19,7 +19,7 @@ _BOUNDS = re.compile(r"(?:(?:\[-?\d+:-?\d+\])+=)?")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _DOUBLED = re.compile(r'\\(.)|""', re.DOTALL)
 _FIELD = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()"\\]*)', re.DOTALL)
-_BOUND = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()\[\]{}"\\]*)', re.DOTALL)
+_BOUND = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()\[\]"\\]*)', re.DOTALL)
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |$)', re.DOTALL)
 
 
