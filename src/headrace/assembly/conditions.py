@@ -14,6 +14,7 @@ from headrace.catalog.table import Column, Table
 from headrace.errors import Kind, LocatedError
 from headrace.model.units import quantity
 from headrace.postgres.quoting import identifier, literal
+from headrace.schema.core_type import core_type
 from headrace.schema.tree import Filter, Scalar
 
 _SYMBOLS = {
@@ -59,7 +60,7 @@ def row_conditions(table: Table, conditions: tuple[RowCondition, ...], alias: st
 
 def _plain(filter_: Filter, column: Column, alias: str) -> str:
     subject = column_sql(alias, column)
-    values = [_operand(value) for value in filter_.values]
+    values = [_operand(value, column) for value in filter_.values]
     match filter_.op:
         case "is_null":
             return f"{subject} IS NULL"
@@ -87,7 +88,10 @@ def _membership(subject: str, column: Column, values: list[str], *, negated: boo
     return f"({glue.join(f'{subject} {operator(column, symbol)} {value}' for value in values)})"
 
 
-def _operand(value: Scalar) -> str:
+def _operand(value: Scalar, column: Column) -> str:
+    # PostgreSQL reads no 0x1F before version 16.
+    if column.category == "N" and isinstance(value, str) and core_type(value) == "int":
+        value = int(value, 0)
     return literal(str(value).lower() if isinstance(value, bool) else value).strip()
 
 

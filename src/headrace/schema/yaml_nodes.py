@@ -7,11 +7,11 @@ refused.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 import yaml
@@ -208,7 +208,7 @@ def describe(node: Node) -> str:
 
 
 def scalar(node: Node, *, exact: bool = False) -> Scalar | None:
-    """Return the value of a scalar node; with `exact`, a number that a double cannot hold stays text.
+    """Return the value of a scalar node; with `exact`, the file's text where JSON would not write it so.
 
     Raises:
         ValueError: not a scalar of a known type, or its tag and its text disagree.
@@ -221,27 +221,28 @@ def scalar(node: Node, *, exact: bool = False) -> Scalar | None:
     # A tag in the file may say what its text is not.
     if core_type(text) != kind and not (kind == "float" and core_type(text) == "int"):
         raise ValueError(f"{text!r} is not {_NAMES[kind]}")
-    if kind == "bool":
-        return bool(text.lower() == "true")
-    if kind == "int":
-        # int(text, 0) would refuse the leading zero of 007.
-        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-    return _float(text, exact=exact)
+    value: Scalar
+    match kind:
+        case "bool":
+            value = text.lower() == "true"
+        case "int":
+            value = int(text, 0)
+        case _:
+            value = _float(text, exact=exact)
+    # A column of texts may hold `1.10`, and a numeric one more digits than a double.
+    return value if not exact or isinstance(value, str) or json.dumps(value) == text else str(text)
 
 
 def _float(text: str, *, exact: bool) -> float | str:
     if SPECIAL.fullmatch(text):
         name = {"n": "NaN", "i": "Infinity"}[text.lstrip("+-.")[0].lower()]
-        number = float(text.lower().replace(".", ""))
         shown = "-" + name if text.startswith("-") else name
         if exact:
             return shown
         raise ValueError(f"{shown} has no place in a JSON document")
     number = float(text)
-    if math.isfinite(number) and (not exact or Decimal(text) == Decimal(repr(number))):
+    if exact or math.isfinite(number):
         return number
-    if exact:
-        return text
     raise ValueError(f"{text} is larger than a double")
 
 

@@ -451,3 +451,29 @@ def test_ids_tell_all_keys_apart(database: Database, parts: list[tuple[str, str]
     gone = list(database.assembler(spec).assemble(keys, 1))
     assert {one.id for one in gone} == set(expected)
     assert all(one.body is None for one in gone)
+
+
+def test_an_unquoted_number_of_a_filter_is_what_stands_in_the_file(database: Database) -> None:
+    """A column of texts holds the spelling, one of numbers the number."""
+    operands = ["1.10", "1e5", "+5", "0x1F", "-0", "12345678901234567890.50"]
+    database.writer.execute("CREATE TABLE spelt (id int PRIMARY KEY, t text, n numeric, i int, b bool)")
+    texts = [*operands, "1.1", "100000.0", "5", "31", "0", "true", "True"]
+    for number, text in enumerate(texts):
+        read = int(text, 0) if text.startswith("0x") else text if text.lower() != "true" else None
+        row = (number, text, read, number, text == "True" or None)
+        database.writer.execute("INSERT INTO spelt VALUES (%s, %s, %s, %s, %s)", row)
+
+    def met(column: str, values: list[str]) -> set[str]:
+        spec = database.spec(
+            f"""table: spelt
+primary_key: id
+filters: [{{column: {column}, op: in, value: [{", ".join(values)}]}}]
+fields: [{{text: t}}]
+"""
+        )
+        return {found["t"] for found in database.documents(spec).values()}
+
+    assert met("t", [*operands, "True"]) == {*operands, "True"}
+    assert met("n", operands) == {*operands, "1.1", "100000.0", "5", "31", "0"}
+    assert met("i", ["+5", "0x3", "-0", "0o4"]) == {texts[number] for number in (5, 3, 0, 4)}
+    assert met("b", ["True"]) == {"True"}

@@ -178,6 +178,9 @@ def test_aggregates(load: Load, text: str, op: str, column: str | None, value_ty
     assert (one.op, one.column, one.value_type) == (op, column, value_type)
 
 
+SPELLINGS = ("1e5", "+5", "0x1F", "0o17", "True", "-0", "1e999")
+
+
 @pytest.mark.parametrize(
     ("text", "op", "values"),
     [
@@ -190,6 +193,9 @@ def test_aggregates(load: Load, text: str, op: str, column: str | None, value_ty
         ("{column: a, op: eq, value: 007}", "eq", ("007",)),
         ("{column: a, op: eq, value: '7'}", "eq", ("7",)),
         ("{column: a, op: eq, value: 12345678901234567890.5}", "eq", ("12345678901234567890.5",)),
+        ("{column: a, op: eq, value: 1.10}", "eq", ("1.10",)),
+        ("{column: a, op: in, value: [1e5, +5, 0x1F, 0o17, True, -0, 1e999]}", "in", SPELLINGS),
+        ("{column: a, op: in, value: [-5, -1.5, 0, !!float 5]}", "in", (-5, -1.5, 0, "5")),
         ("{column: a, op: eq, value: .inf}", "eq", ("Infinity",)),
         ("{column: a, op: in, value: [1, b]}", "in", (1, "b")),
         ("{column: a, op: not_in, value: []}", "not_in", ()),
@@ -197,7 +203,7 @@ def test_aggregates(load: Load, text: str, op: str, column: str | None, value_ty
     ],
 )
 def test_filters(load: Load, text: str, op: str, values: tuple[object, ...]) -> None:
-    """A number that a double cannot hold stays text, and so do YAML 1.1's booleans and dates."""
+    """A number that JSON would not write so stays text, and so do YAML 1.1's booleans and dates."""
     [one] = load(f"{HEAD}fields: []\nfilters:\n  - {text}").filters
     assert (one.op, one.values) == (op, values)
     assert [type(value) for value in one.values] == [type(value) for value in values]
