@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, Kind, failures_of
 from headrace.model.changes import Key, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.postgres.quoting import table as quoted
 from headrace.postgres.server_errors import is_refused_value
 from headrace.postgres.session import ReadSession
 from headrace.resolution.plan import ResolutionPlan, Route
@@ -237,6 +238,6 @@ def _missing(table: TableName, column: str) -> HeadraceError:
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"a change of table {table} does not carry its column {column}, which leads to documents",
-        f"Run headrace check for the replica identity that it needs, or ALTER TABLE {table} "
+        f"Run headrace check for the replica identity that it needs, or ALTER TABLE {quoted(table)} "
         "REPLICA IDENTITY FULL, then reindex.",
     ).concerning(tables=[table])

@@ -72,7 +72,7 @@ def test_a_column_on_neither_side_is_an_error_never_skipped(op: str) -> None:
     with pytest.raises(HeadraceError, match="table t does not carry its column a") as caught:
         lead_values(rows, TABLE, ("a",))
     assert caught.value.kind is Kind.REPLICA_IDENTITY
-    assert "REPLICA IDENTITY FULL" in caught.value.remedy
+    assert 'ALTER TABLE "public"."t" REPLICA IDENTITY FULL' in caught.value.remedy
 
 
 def test_rows_are_told_apart_by_table_and_progress_belongs_to_none() -> None:
