@@ -15,7 +15,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.activity import ActivityReport
 from headrace.state import Counters
 from headrace.status import IndexPhase, StatusBoard
-from headrace.status.board import Positions
+from headrace.status.board import Positions, UnitPhase, UnitStatus
 from headrace.status.metrics import registry
 from headrace.status.mirror_board import MirrorBoard, MirrorCollector, TableStatus
 from headrace.status.phases import Phase
@@ -35,7 +35,7 @@ def exposed() -> str:
     board.index("users", phase=IndexPhase.BACKFILLING, seconds_left=1.0, drift=1)
     board.set_positions(Positions(confirmed=1, applied=1, current=3))
     board.set_positions(Positions(confirmed=1, applied=2, current=3))
-    board.note(slot=SLOT)
+    board.note(slot=SLOT, units=(UnitStatus("", "users", UnitPhase.BACKFILLING),))
     board.set_counts(Counters())
     board.record_error(HeadraceError(Kind.INTERNAL, "no"))
     board.count_rebuild("users", "gap")
