@@ -589,6 +589,7 @@ def quarantine(
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
     index: Annotated[str | None, typer.Argument(help="only of this index")] = None,
     document: Annotated[str | None, typer.Argument(help="only the document with this id")] = None,
+    sink: Sink = None,
 ) -> bool:
     """List the documents in quarantine, rebuild them (retry), or delete their entries (drop).
 
@@ -604,10 +605,10 @@ def quarantine(
     from headrace.cli import quarantine as documents
 
     if action is QuarantineAction.RETRY:
-        return documents.rebuild_quarantined(context, index, document)
+        return documents.rebuild_quarantined(context, index, document, sink)
     if action is QuarantineAction.DROP:
-        return documents.drop_quarantined(context, index, document)
-    documents.show_quarantine(context, index, document)
+        return documents.drop_quarantined(context, index, document, sink)
+    documents.show_quarantine(context, index, document, sink)
     return True
 
 

@@ -17,13 +17,13 @@ from headrace.tools.quarantined_documents import (
 )
 
 
-def show_quarantine(context: CommandContext, index: str | None, id_: str | None) -> None:
+def show_quarantine(context: CommandContext, index: str | None, id_: str | None, sink: str | None) -> None:
     """Print every document in quarantine, or those of an index, or one; oldest first.
 
     Raises:
         HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    entries = list_quarantined(*context.open_endpoints(), index, id_)
+    entries = list_quarantined(*context.open_endpoints(sink), index, id_)
     if context.as_json:
         terminal.data([entry.to_json() for entry in entries])
     elif entries:
@@ -35,33 +35,35 @@ def show_quarantine(context: CommandContext, index: str | None, id_: str | None)
         terminal.say("nothing is in quarantine")
 
 
-def drop_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
+def drop_quarantined(context: CommandContext, index: str | None, id_: str | None, sink: str | None) -> bool:
     """Forget entries after a question; the index is not changed.
 
     Raises:
         HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    entries = list_quarantined(*context.open_endpoints(), index, id_)
+    entries = list_quarantined(*context.open_endpoints(sink), index, id_)
     if not entries:
         terminal.say("nothing is in quarantine")
     # Without its entry nothing builds a document again until its rows change: that is worth a question.
     is_agreed = not entries or context.agrees(f"Drop {_count(entries)} until they change again?")
     if entries and is_agreed:
-        forget_quarantined(*context.open_endpoints(), entries)
+        forget_quarantined(*context.open_endpoints(sink), entries)
         terminal.done(f"dropped: {_count(entries)}")
     if context.as_json:
         terminal.data({"entries": [entry.to_json() for entry in entries], "done": is_agreed})
     return is_agreed
 
 
-def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
+def rebuild_quarantined(
+    context: CommandContext, index: str | None, id_: str | None, sink: str | None
+) -> bool:
     """Build quarantined documents again, beside the running stream; return whether all are accepted now.
 
     Raises:
         HeadraceError: CONFIG, SCHEMA; as for `retry_quarantined`.
     """
     project = context.open_project()
-    retried = retry_quarantined(project, project.resolve(), index, id_)
+    retried = retry_quarantined(project, index, id_, sink=sink)
     if context.as_json:
         terminal.data({"found": retried.found, "left": [entry.to_json() for entry in retried.left]})
     if not retried.found:

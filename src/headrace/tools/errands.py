@@ -33,7 +33,7 @@ def do_errand(order: Order, project: Project, endpoints: Endpoints) -> Outcome:
         report = verify(project, order.index or "", options, SilentReporter())
         return report.summary, as_data(report)
     if order.kind is OrderKind.QUARANTINE_RETRY:
-        retried = retry_quarantined(project, endpoints, order.index, document)
+        retried = retry_quarantined(project, order.index, document, sink=order.sink or None)
         left = [entry.to_json() for entry in retried.left]
         right = f"{retried.found - len(left):,} of {quantity(retried.found, 'document')} right now"
         return right, {"found": retried.found, "left": left}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
@@ -52,7 +53,7 @@ def list_quarantined(
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    with contextlib.closing(Client(endpoints.sink)) as client:
+    with contextlib.closing(Client(endpoints.keeps_state)) as client:
         return Quarantine(client, key).entries(index, id_)
 
 
@@ -62,27 +63,29 @@ def forget_quarantined(endpoints: Endpoints, key: StateKey, entries: Iterable[Qu
     Raises:
         HeadraceError: as for `list_quarantined`.
     """
-    with contextlib.closing(Client(endpoints.sink)) as client:
+    with contextlib.closing(Client(endpoints.keeps_state)) as client:
         quarantine = Quarantine(client, key)
         for entry in entries:
             quarantine.drop(entry.generation, [entry.id])
 
 
 def retry_quarantined(
-    project: Project, endpoints: Endpoints, index: str | None = None, id_: str | None = None
+    project: Project, index: str | None = None, id_: str | None = None, *, sink: str | None = None
 ) -> RetriedDocuments:
-    """Build quarantined documents again; those that are accepted leave the quarantine.
+    """Build quarantined documents of a cluster again; those that are accepted leave the quarantine.
 
     Raises:
-        HeadraceError: SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; BINDING, CONNECTION,
+        HeadraceError: USAGE for a sink that is no cluster of the deployment; SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; BINDING, CONNECTION,
             DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     left: list[Quarantined] = []
+    target = project.find_cluster(sink)
+    endpoints = project.resolve().of(target.key)
     with (
-        AppliedPosition(endpoints, project.key) as applied,
+        AppliedPosition(endpoints, target.key) as applied,
         connect(endpoints.database, application_name="headrace quarantine") as connection,
     ):
-        quarantine = Quarantine(applied.client, project.key)
+        quarantine = Quarantine(applied.client, target.key)
         found = quarantine.entries(index, id_)
         inspection = inspect(project, endpoints, connection, reading=False)
         for name, entries in by_index(found).items():
@@ -91,30 +94,31 @@ def retry_quarantined(
                 # They stay, to be looked at: only who drops them says that they are not needed.
                 left += [replace(entry, reason=gone) for entry in entries]
             else:
-                left += _retry(inspection, endpoints, applied, quarantine, entries)
+                left += _retry(inspection, target, endpoints, applied, quarantine, entries)
     return RetriedDocuments(len(found), left)
 
 
 def _retry(
     inspection: Inspection,
+    target: SinkTarget,
     endpoints: Endpoints,
     applied: AppliedPosition,
     quarantine: Quarantine,
     entries: Sequence[Quarantined],
 ) -> list[Quarantined]:
     """Build the documents of one index again; return those that stay in quarantine."""
-    index, primary = entries[0].index, inspection.project.primary
+    index = entries[0].index
     spec = inspection.project.specs[index]
-    served = find_served_generation(inspection, primary, applied.check(), index)
+    served = find_served_generation(inspection, target, applied.check(), index)
     mine = [entry for entry in entries if entry.generation == served.generation]
     routed = {index} if spec.routing is not None else ()
-    writer = open_writer(applied.client, {index: served.write_alias}, primary.writer_options(), routed)
+    writer = open_writer(applied.documents, {index: served.write_alias}, target.writer_options(), routed)
     left = [entry for entry in entries if entry.generation != served.generation]
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, spec, inspection.catalog)
-        documents = IndexDocuments(applied.client, served.generation, routed=bool(routed))
+        documents = IndexDocuments(applied.documents, served.generation, routed=bool(routed))
         levels = max(len(path.hops) for path in find_paths(spec, inspection.catalog))
-        contents = not primary.pipelines(index)
+        contents = not target.pipelines(index)
         recheck = Recheck(database, documents, StreamProgress(applied).reached, levels, contents=contents)
         for first in range(0, len(mine), _AT_ONCE):
             chunk = {entry.id: entry for entry in mine[first : first + _AT_ONCE]}

@@ -79,6 +79,25 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     assert listed(capsys, stock) == []
 
 
+def test_the_quarantine_of_a_secondary_cluster_is_its_own(
+    stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside = f'''\n[sinks.other]\ntype = "opensearch"\nurl = "{stock.sink}"\nprefix = "{stock.name}_o_"\n'''
+    stock.config.write_text(f"{stock.config.read_text()}{beside}number_of_replicas = 0\n")
+    made = stock.seed_beside("other")
+    id_, key = next(iter(stock.ids())), StateKey(stock.name, stock.prefix, "other")
+    with contextlib.closing(Client(Endpoint((stock.sink,)))) as client:
+        Quarantine(client, key).put([refused(id_, made.generation)])
+    assert listed(capsys, stock) == []
+    assert [entry["id"] for entry in listed(capsys, stock, "--sink", "other")] == [id_]
+    with stock.followed():
+        code, _, err = typed(capsys, stock, "quarantine", "retry", "--sink", "other")
+        assert code == 0, err
+        assert "accepted: 1 of 1 document" in err
+        assert typed(capsys, stock, "verify", "stock", "--sink", "other")[0] == 0
+    assert listed(capsys, stock, "--sink", "other") == []
+
+
 def test_what_a_retry_cannot_replace_stays_and_what_it_could_is_gone_before_it_fails(
     stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,8 +93,8 @@ def test_a_deployments_string_names_its_connections_and_keeps_everything_else() 
         assert found.parameters["application_name"] == "headrace/orders"
         assert found.parameters["password"] == "p@"
         assert place(told) == "a:1,b:2/db"
-    assert place("postgresql://a,b:2/db") == "a:5432,b:2/db"
         assert for_slot(told, "orders") == told
+    assert place("postgresql://a,b:2/db") == "a:5432,b:2/db"
 
 
 def test_the_names_of_a_long_slot_and_its_stream_differ_and_fit_the_server() -> None:
