@@ -7,7 +7,7 @@ transaction saw are the first ones of those that exist now or were dropped since
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headrace.model.names import TableName
 from headrace.pgoutput.messages import Relation
@@ -35,7 +35,7 @@ ORDER BY a.attnum
 
 
 class NamedInLog:
-    """The columns and partitions that the log has named so far; written by the reading thread alone.
+    """The columns and partitions that the log has named so far; written by the reading thread.
 
     Args:
         publication: its name.
@@ -48,10 +48,19 @@ class NamedInLog:
 
     def __init__(self, publication: str) -> None:
         self.known: Mapping[TableName, Mapping[str, int]] = {}
-        self.leaves: Mapping[TableName, Mapping[int, TableName]] = {}
-        self.reused: Mapping[TableName, str] = {}
+        self.leaves: dict[TableName, Mapping[int, TableName]] = {}
+        self.reused: dict[TableName, str] = {}
         self._publication = publication
-        self._described: dict[int, Mapping[str, int]] = {}
+        self._described: dict[TableName, Mapping[int, Mapping[str, int]]] = {}
+
+    def forget(self, tables: Iterable[TableName]) -> None:
+        """Forget what was named of tables that are read again; another thread may do so.
+
+        Not `known`: what is read then has its columns, and the names of before may come again.
+        """
+        for table in tables:
+            for named in (self.leaves, self.reused, self._described):
+                named.pop(table, None)
 
     def take(self, session: ReadSession, relation: Relation, table: TableName, xid: int) -> None:
         """Take a description that a transaction gives of a relation, whose rows are those of `table`.
@@ -60,7 +69,7 @@ class NamedInLog:
             HeadraceError: CONNECTION, DATABASE.
         """
         if relation.table != table:
-            self.leaves = {**self.leaves, table: {**self.leaves.get(table, {}), relation.oid: relation.table}}
+            self.leaves[table] = {**self.leaves.get(table, {}), relation.oid: relation.table}
         parameters = (str(relation.oid), str(xid), table.schema, table.name, list(relation.names))
         columns = session.query(_NUMBERS, (*parameters, GONE, self._publication))
         if len(columns) < len(relation.names):  # gone, or published in part
@@ -68,13 +77,15 @@ class NamedInLog:
             return
         numbers = {name: number for number, name, _ in columns if name is not None}
         described = {name: number for name, (number, *_) in zip(relation.names, columns, strict=False)}
-        before = self._described.get(relation.oid, {})
+        of_parts = self._described.get(table, {})
+        before = of_parts.get(relation.oid, {})
         if (name := _find_reused(described, before) or _find_reused(described, numbers)) is not None:
-            what = f"the log has values of two columns of the table {table} under the name {name}"
-            self.reused = {**self.reused, table: what}
-        self._described[relation.oid] = {**before, **described}
+            self.reused[table] = (
+                f"the log has values of two columns of the table {table} under the name {name}"
+            )
+        self._described[table] = {**of_parts, relation.oid: {**before, **described}}
         of_table = {name: number for name, (*_, number) in zip(relation.names, columns, strict=False)}
-        # last, and new mappings: another thread reads the former ones
+        # last, and a new mapping: another thread reads the former one
         self.known = {**self.known, table: {**self.known.get(table, {}), **of_table}}
 
 

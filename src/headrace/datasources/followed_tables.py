@@ -273,9 +273,10 @@ class FollowedTables:
         self._catalog.accept()
         return altered
 
-    def forget_names(self) -> None:
-        """Forget what the log has named: the tables are read again."""
-        self.columns = NamedInLog(self._options.publication)
+    def forget_names(self, tables: Iterable[TableName]) -> None:
+        """Forget what the log has named of tables that are read again."""
+        if self.columns is not None:
+            self.columns.forget(tables)
 
     def reused(self) -> tuple[TableName, ...]:
         """Return the tables that are to be read again, because the log has two columns under one name.
@@ -286,7 +287,8 @@ class FollowedTables:
         if self.columns is None:
             return ()
         self._catalog.note(self.columns.known, self.columns.leaves)
-        return self._read_again(CatalogChange(table, what) for table, what in self.columns.reused.items())
+        # A copy: the reading thread may add another table.
+        return self._read_again(CatalogChange(table, what) for table, what in [*self.columns.reused.items()])
 
     def _read_again(self, changes: Iterable[CatalogChange]) -> tuple[TableName, ...]:
         found = list(changes)

@@ -224,7 +224,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset from which the rows of `tables` are read again; the log is read on from there."""
         if not self._options.temporary_slot:
             self._planner.close()  # it may have stopped at rows from before, which nobody needs then
-        self._tables.forget_names()
+        self._tables.forget_names(tables)
         return here | SnapshotProgress(attempt=1, tables=tables).to_json() | self._tables.fields()
 
     def _retry_after_loss(self, work: Callable[[], _Result]) -> _Result:

@@ -328,6 +328,21 @@ def test_a_name_that_two_columns_had_ends_the_query(
     started.until(lambda: copied(started) == rows_of(started, "bare"))
 
 
+@pytest.mark.parametrize("temporary", ["true", "false"])
+def test_names_that_two_columns_have_again_are_told_after_a_table_was_read_again(
+    query: Callable[..., Query], temporary: str
+) -> None:
+    """The reader of a temporary slot goes on meanwhile: it cannot be opened anew."""
+    options = {"envelope": "changes", "startingOffsets": "snapshot", "onUnloggedChange": "snapshot"}
+    started = begin(query, "bare", temporarySlot=temporary, **options)
+    with _not_looked_at():
+        for key, name in ((5, "x"), (6, "y")):
+            alter(started, [sql.replace(" x", f" {name}").replace("5,", f"{key},") for sql in REUSED[1]])
+            write(started, "bare", key + 10)
+            started.until(lambda: copied(started) == rows_of(started, "bare"))
+    started.step()
+
+
 @pytest.mark.long
 def test_a_name_that_two_columns_had_in_two_runs_ends_the_query(query: Callable[..., Query]) -> None:
     started = begin(query, "bare", envelope="changes")
