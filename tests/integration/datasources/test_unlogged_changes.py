@@ -104,6 +104,13 @@ TOLD = [
     ),
     told("one", "was integer, and is bigint now", "ALTER TABLE one ALTER n TYPE bigint USING n * 2"),
     told("one", "was text, and is", "ALTER TABLE one ALTER body TYPE char(9)"),
+    told(
+        "one",
+        "one was in another schema, and is back",
+        "CREATE SCHEMA away",
+        "ALTER TABLE one SET SCHEMA away",
+        "ALTER TABLE away.one SET SCHEMA public",
+    ),
     told("typed", "the values of the column mood", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"),
     told(
         "typed",
