@@ -132,7 +132,9 @@ class MirrorRun:
                     patience.forget()
                 error = patience.judge(failure)
                 if once or not self._can_go_on(error, failures):
-                    raise self._with_own_advice(error) from failure.__cause__
+                    # What it says of a deployment of documents.
+                    error.remedy = error.remedy.replace(BACKFILL_AGAIN, RELOAD)
+                    raise error from failure.__cause__
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
@@ -191,15 +193,6 @@ class MirrorRun:
         """Tell whether a new start may help."""
         is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF or isinstance(error, LockTimeoutError)
         return is_passing or (error.kind in _OF_TABLES and failures < _MOST_FAILURES)
-
-    @staticmethod
-    def _with_own_advice(error: HeadraceError) -> HeadraceError:
-        """Return an error that says what to do with a mirror, where it says so of documents."""
-        if BACKFILL_AGAIN not in str(error):
-            return error
-        return HeadraceError(
-            error.kind, *(text.replace(BACKFILL_AGAIN, RELOAD) for text in (error.cause, error.remedy))
-        )
 
     def _forget_all(self) -> None:
         """Forget up to where the tables have the log, and drop the slot: all are read behind a new one."""
