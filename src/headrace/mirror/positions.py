@@ -6,33 +6,24 @@ Readers join tables as of one commit with it; a start finds what is loaded, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
-from pydantic import TypeAdapter
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import POSITIONS, Lake, LakeTable
-from headrace.mirror.partition_bounds import Ahead, Bounds, Leaves
+from headrace.mirror.partition_bounds import Ahead, Leaves
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
 _NOTHING = Fingerprint()
-_Code = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-
-
-def _json(kind: Any) -> _Code:
-    """Return how values of a type become JSON and are read again."""
-    adapter = TypeAdapter(kind)
-    return lambda value: adapter.dump_json(value).decode(), adapter.validate_json
-
-
-_FINGERPRINT: _Code = (Fingerprint.to_text, Fingerprint.from_text)
+_Catalog = Annotated[Fingerprint, PlainValidator(Fingerprint.from_text), PlainSerializer(Fingerprint.to_text)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +50,8 @@ class TablePosition:
     complete: Lsn
     relation: int
     where: str | None = None
-    catalog: Fingerprint = _NOTHING
-    former: Fingerprint = _NOTHING
+    catalog: _Catalog = _NOTHING
+    former: _Catalog = _NOTHING
     altered: Lsn = 0
     is_whole: bool = True
     waits_for: str | None = None
@@ -68,35 +59,13 @@ class TablePosition:
     ahead: tuple[Ahead, ...] = ()
 
 
-_COLUMNS: tuple[tuple[str, pa.DataType, str, _Code | None], ...] = (
-    ("version", pa.int64(), "version", None),
-    ("complete_lsn", pa.int64(), "complete", None),
-    ("is_whole", pa.bool_(), "is_whole", None),
-    ("relation", pa.int64(), "relation", None),
-    ("row_filter", pa.string(), "where", None),
-    ("catalog", pa.string(), "catalog", _FINGERPRINT),
-    ("former_catalog", pa.string(), "former", _FINGERPRINT),
-    ("altered_lsn", pa.int64(), "altered", None),
-    ("waits_for", pa.string(), "waits_for", None),
-    ("partitions", pa.string(), "leaves", _json(dict[int, Bounds | None])),
-    ("ahead", pa.string(), "ahead", _json(tuple[Ahead, ...])),
+_POSITION = TypeAdapter(TablePosition)
+_NUMBERS = ("version", "complete_lsn", "relation")
+_TEXTS = ("table_schema", "table_name", "row_filter", "waits_for", "notes", "slot", "stream")
+_SCHEMA = pa.schema(
+    {**dict.fromkeys(_TEXTS, pa.string()), **dict.fromkeys(_NUMBERS, pa.int64()), "is_whole": pa.bool_()}
 )
-"""What is written of a position: column, type, attribute, and how it becomes a text and is read again."""
-_NAMES = (("table_schema", pa.string()), ("table_name", pa.string()))
-_OF_ALL = (("slot", pa.string()), ("stream", pa.string()))
-_SCHEMA = pa.schema([*_NAMES, *((name, kind) for name, kind, *_ in _COLUMNS), *_OF_ALL])
-
-
-def _to_row(position: TablePosition) -> dict[str, Any]:
-    values = {name: (getattr(position, attribute), code) for name, _, attribute, code in _COLUMNS}
-    return {name: value if code is None else code[0](value) for name, (value, code) in values.items()}
-
-
-def _from_row(row: Mapping[str, Any]) -> TablePosition:
-    values = {
-        attribute: row[name] if code is None else code[1](row[name]) for name, _, attribute, code in _COLUMNS
-    }
-    return TablePosition(**values)
+"""What is written: `notes` has the whole position, other columns have of it what readers need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +118,10 @@ class PositionsTable:
                 "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is "
                 f"gone, remove the lake's table {POSITIONS.name}: all tables are then read anew.",
             )
-        tables = {TableName(row["table_schema"], row["table_name"]): _from_row(row) for row in rows}
+        tables = {
+            TableName(row["table_schema"], row["table_name"]): _POSITION.validate_json(row["notes"])
+            for row in rows
+        }
         # Each row carries the same offset: one commit writes them all.
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
 
@@ -171,7 +143,13 @@ class PositionsTable:
             {
                 "table_schema": table.schema,
                 "table_name": table.name,
-                **_to_row(position),
+                "version": position.version,
+                "complete_lsn": position.complete,
+                "is_whole": position.is_whole,
+                "relation": position.relation,
+                "row_filter": position.where,
+                "waits_for": position.waits_for,
+                "notes": _POSITION.dump_json(position).decode(),
                 "slot": self._slot,
                 "stream": json.dumps(positions.stream),
             }
