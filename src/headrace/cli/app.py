@@ -149,8 +149,8 @@ def mirror(
 
     With --format json it prints, check: `tables` (each `table`, `mode`, `size` and more), `publication` and
     `slot` that will be made, `waiting`, `left_out`, `risk`. verify: a list of `table`, `rows`, `right`,
-    `missing`, `surplus`, `different`, `counts`, `changing`, `undecided`, `repaired`, `read_again`, `waits_for`,
-    `compared`.
+    `missing`, `surplus`, `different`, `counts`, `changing`, `undecided`, `repaired`, `read_again`,
+    `waits_for`, `compared`.
 
     Examples:
       headrace mirror
