@@ -19,7 +19,7 @@ def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fi
     """
     before = read_once(session, usage, publication)
     while True:
-        [(position,)] = session.query(_POSITION)
+        [(position,)] = session.query(POSITION)
         # Same before and after the position was read: so it held at that position.
         after = read_once(session, usage, publication)
         if after == before:
@@ -65,10 +65,11 @@ def read_once(
     )
 
 
-_POSITION = """
+POSITION = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
         - '0/0')::bigint
 """
+"""Reads a position in the log (bytes) behind all that was seen before."""
 
 _BEFORE = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 

@@ -36,7 +36,6 @@ class TableChooser:
 
     def __init__(self, ends: MirrorEndpoints, waiting: WaitingTables, report: Reporter) -> None:
         self._ends = ends
-        self._selection = ends.selection
         self.waiting = waiting
         self._report = report
         self.left_out: dict[TableName, str] = {}
@@ -72,11 +71,11 @@ class TableChooser:
             HeadraceError: BINDING: the file names a table that neither the database nor the lake has.
         """
         with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session))
-            absent = self._selection.find_absent(found)
+            found = self._ends.selection.read(session, self._ends.selection.find(session))
+            absent = self._ends.selection.find_absent(found)
             # One that the lake has was dropped: the others go on without it.
             unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
-            self._selection.check_named(session, unknown)
+            self._ends.selection.check_named(session, unknown)
         self._leave_out(absent, _ABSENT)
         return found
 
@@ -102,7 +101,7 @@ class TableChooser:
             for name, problem in problems.items()
             if name not in known and self._ends.lake.open(name) is None
         }
-        refused = [problem for name, problem in new.items() if self._selection.names(name)]
+        refused = [problem for name, problem in new.items() if self._ends.selection.names(name)]
         if refused:
             raise ErrorGroup(refused)
         keyless = {

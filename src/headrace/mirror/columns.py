@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
@@ -70,11 +70,6 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         ],
         schema=schema,
     )
-
-
-def all_fitted(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    """Yield `fitted` of each batch."""
-    return (fitted(batch, schema) for batch in batches)
 
 
 def replaced(batch: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:

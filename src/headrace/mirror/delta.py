@@ -269,11 +269,4 @@ def _is_local_time(kind: pa.DataType) -> bool:
 
 def _add(file: DataFile) -> AddAction:
     now = int(time.time() * 1000)
-    return AddAction(
-        file.name,
-        file.size,
-        {**file.partition},
-        now,
-        True,  # noqa: FBT003 - theirs
-        file.statistics,
-    )
+    return AddAction(file.name, file.size, {**file.partition}, now, data_change=True, stats=file.statistics)

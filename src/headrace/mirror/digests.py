@@ -6,7 +6,7 @@ are kept. Of the buckets that differ, the hash of each row is. Hashes are of thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +29,8 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _NOTHING = np.uint64(0x2545F4914F6CDD1D)
 _SHIFT = np.uint64(32)
-_WHOLE: tuple[tuple[Callable[[pa.DataType], bool], tuple[pa.DataType, ...]], ...] = (
-    (pa.types.is_integer, ()),
-    (pa.types.is_timestamp, ()),
-    (pa.types.is_boolean, (pa.int8(),)),
-    (pa.types.is_date32, (pa.int32(),)),
-)
-"""Types whose values are whole numbers, and by which casts they become such."""
+_WHOLE = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_boolean)
+"""Types whose values become whole numbers by one cast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +58,13 @@ def hashed(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[Ha
 class RowsDigest:
     """How many rows each bucket has, and the sum of their hashes."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[HashedBatch]) -> None:
         self.counts = np.zeros(BUCKETS, np.int64)
         self._sums = np.zeros(BUCKETS, np.uint64)
-
-    @classmethod
-    def of(cls, rows: Iterable[HashedBatch]) -> RowsDigest:
-        """Return the digest of all rows."""
-        digest = cls()
         for part in rows:
             places = _buckets(part.keys)
-            digest.counts += np.bincount(places, minlength=BUCKETS)
-            np.add.at(digest._sums, places, part.rows)
-        return digest
+            self.counts += np.bincount(places, minlength=BUCKETS)
+            np.add.at(self._sums, places, part.rows)
 
     @property
     def rows(self) -> int:
@@ -231,12 +220,10 @@ def hashes(batch: pa.RecordBatch, names: Sequence[str]) -> Hashes:
 
 
 def _column(values: pa.Array) -> Hashes:
-    hashed = _mixed(_numbers(values))
-    return (
-        np.where(values.is_null().to_numpy(zero_copy_only=False), _NOTHING, hashed)
-        if values.null_count
-        else hashed
-    )
+    found = _mixed(_numbers(values))
+    if values.null_count:
+        found[values.is_null().to_numpy(zero_copy_only=False)] = _NOTHING
+    return found
 
 
 def _numbers(values: pa.Array) -> Hashes:
@@ -244,17 +231,13 @@ def _numbers(values: pa.Array) -> Hashes:
     if pa.types.is_floating(kind):
         # NaN has many bit patterns, and is one value to PostgreSQL.
         plain = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return _bits(np.where(np.isnan(plain), np.nan, plain))
-    for matches, steps in _WHOLE:
-        if matches(kind):
-            for step in steps:
-                values = values.cast(step)
-            return _bits(values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
-    return _objects(values.cast(pa.string()) if pa.types.is_decimal(kind) else values)
-
-
-def _bits(values: npt.NDArray[Any]) -> Hashes:
-    return values.view(np.uint64)
+        return np.where(np.isnan(plain), np.nan, plain).view(np.uint64)
+    if pa.types.is_date32(kind):
+        values = values.cast(pa.int32())
+    elif not any(matches(kind) for matches in _WHOLE):
+        return _objects(values.cast(pa.string()) if pa.types.is_decimal(kind) else values)
+    numbers: Hashes = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
+    return numbers
 
 
 def _objects(values: pa.Array) -> Hashes:

@@ -25,6 +25,7 @@ from headrace.model.table_pattern import format_table
 POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
 _T = TypeVar("_T")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -299,16 +300,10 @@ def trying_again(lake: Lake, work: Callable[[], _T]) -> _T:
 
 
 def _check_room(lake: Lake, error: Exception) -> None:
-    if _is_full(error):
-        raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
-
-
-def _is_full(error: Exception) -> bool:
-    """Tell whether an error is that of a full disk."""
-    if isinstance(error, OSError):
-        return error.errno in {errno.ENOSPC, errno.EDQUOT}
     # Libraries in Rust have errors of their own, which end with the system's number.
-    return any(f"(os error {number})" in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+    is_told = any(f"(os error {number})" in str(error) for number in _FULL)
+    if is_told or getattr(error, "errno", None) in _FULL:
+        raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
 
 
 def folder_name(name: str) -> str:

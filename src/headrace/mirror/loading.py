@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
-from headrace.mirror.columns import all_fitted, number_of, with_metadata
+from headrace.mirror.columns import fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import opened
@@ -138,7 +138,7 @@ class LakeLoader:
             key = table.key if kept.has_same_key else ()
             stays = mode.kept(old, source.moment, key, self._read_keys(table, parts, source))
             try:
-                files += lake.write(name, schema, all_fitted(stays, schema))
+                files += lake.write(name, schema, (fitted(batch, schema) for batch in stays))
             except BaseException:
                 lake.remove(name, files)
                 raise
@@ -175,9 +175,7 @@ class LakeLoader:
 
 def _check_names(table: MirroredTable, noted: TablePosition | None) -> None:
     """Make sure that no masked or excluded column comes into the lake under another name."""
-    problem = find_problem(table)
-    if problem is None and noted is not None:
-        problem = find_named_otherwise(table, noted)
+    problem = find_problem(table) or (None if noted is None else find_named_otherwise(table, noted))
     if problem is not None:
         raise problem
 

@@ -157,47 +157,34 @@ class MirroredLake:
             known: those that the lake has.
             publish: `prepare_slot` or `try_publishing`.
         """
-        if not tables:
-            return
-        try:
-            self._publish_together(tables, publish)
-        except HeadraceError as error:
-            if not concerns_table(error) or len(tables) <= 1:
-                raise
-            problems = self._publish_alone(tables, publish)
-            if len(problems) == len(tables):
-                raise  # it is nothing of theirs
-            self._chooser.let_wait(problems, tables, known)
+        problems = self._find_unpublished(tables, publish) if tables else {}
+        if problems and len(tables) == 1:
+            raise next(iter(problems.values()))
+        self._chooser.let_wait(problems, tables, known)
 
-    def _publish_alone(
+    def _find_unpublished(
         self, tables: Mapping[TableName, MirroredTable], publish: Callable[..., object]
     ) -> dict[TableName, HeadraceError]:
-        """Publish one table after the other; return why some cannot be."""
-        problems: dict[TableName, HeadraceError] = {}
-        for name, table in tables.items():
-            try:
-                self._publish_together({name: table}, publish)
-            except HeadraceError as error:
-                if not concerns_table(error):
-                    raise
-                problems[name] = error
-        return problems
-
-    def _publish_together(
-        self, tables: Mapping[TableName, MirroredTable], publish: Callable[..., object]
-    ) -> None:
+        """Publish tables together, else one after the other; return why some cannot be."""
         requirements = {
             name: PublicationRequirements(selection=PublicationFilter(rows=table.part.where))
             for name, table in tables.items()
             if table.part.where is not None
         }
-        publish(
-            self.url,
-            slot=self.config.slot,
-            publication=self.config.publication,
-            tables=[*tables],
-            requirements=requirements,
-        )
+        names = {"slot": self.config.slot, "publication": self.config.publication}
+        problems: dict[TableName, HeadraceError] = {}
+        try:
+            publish(self.url, **names, tables=[*tables], requirements=requirements)
+        except HeadraceError as error:
+            if not concerns_table(error):
+                raise
+            if len(tables) == 1:
+                return dict.fromkeys(tables, error)
+            for name, table in tables.items():
+                problems |= self._find_unpublished({name: table}, publish)
+            if len(problems) == len(tables):
+                raise  # it is nothing of theirs
+        return problems
 
     def plan(self) -> MirrorPlan:
         """Return what a start would do; nothing is changed.
@@ -349,9 +336,10 @@ class MirroredLake:
         )
 
     @property
-    def conditions(self) -> dict[TableName, str]:
+    def conditions(self) -> dict[str, str]:
         """The SQL that says which rows of some followed tables are mirrored."""
-        return {name: table.part.where for name, table in self._writer.tables.items() if table.part.where}
+        parts = {format_table(name): table.part for name, table in self._writer.tables.items()}
+        return {name: part.where for name, part in parts.items() if part.where}
 
     def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
         """Show what is done with each table."""

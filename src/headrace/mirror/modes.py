@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.capture.rows import METADATA, SnapshotPlace
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import deletions, versions
-from headrace.mirror.columns import PREFIX, all_fitted, fitted
+from headrace.mirror.columns import PREFIX, fitted
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable, look
@@ -327,7 +327,7 @@ def with_fields(rows: _Batch, fields: Sequence[pa.Field], values: Mapping[str, A
 def add_rows(lake: Lake, table: LakeTable, new: Iterable[pa.RecordBatch], position: Position) -> None:
     """Add rows to those of a table, in one commit."""
     name, schema = table.name, table.schema
-    files = lake.write(name, schema, all_fitted(new, schema))
+    files = lake.write(name, schema, (fitted(batch, schema) for batch in new))
     lake.commit(name, schema, files, position, table, adds=True)
 
 
@@ -340,5 +340,6 @@ def replace_rows(
 ) -> None:
     """Make `old` and `new` all that a table consists of, in one commit."""
     name, schema = table.name, table.schema
-    files = [*lake.write(name, schema, old), *lake.write(name, schema, all_fitted(new, schema))]
+    files = lake.write(name, schema, old)
+    files += lake.write(name, schema, (fitted(batch, schema) for batch in new))
     lake.commit(name, schema, files, position, table)

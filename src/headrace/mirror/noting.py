@@ -68,8 +68,7 @@ class LakeNotes:
         offset = Offset.from_json(stream)
         # A table that has waited lacks what lies behind its own position, also where the others have it.
         reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
-        tables: dict[TableName, TablePosition] = dict(self.positions.tables)
-        tables |= {name: position for name, (_, position) in loaded.items()}
+        tables = {**self.positions.tables, **{name: position for name, (_, position) in loaded.items()}}
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)

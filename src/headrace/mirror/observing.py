@@ -6,6 +6,7 @@ import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from headrace.catalog.fingerprint_query import POSITION
 from headrace.mirror.drift import find_drift
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import trying_again
@@ -16,11 +17,6 @@ from headrace.mirror.waiting import WaitingTables
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
-
-_POSITION = """
-SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
-            ELSE pg_current_wal_insert_lsn() END - '0/0'
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class TableObserver:
         actions: dict[TableName, Action] = {}
         with ReadSession(self.ends.url, lock_seconds=LOCK_SECONDS) as session:
             # The tables were read before: all that they show lies before this position.
-            [(now,)] = session.query(_POSITION)
+            [(now,)] = session.query(POSITION)
             for name, table in tables.items():
                 try:
                     observe = functools.partial(self._observe, session, table, known.get(name))
@@ -64,7 +60,7 @@ class TableObserver:
                     )
                 except self.waiting.failures as error:
                     actions[name] = Wait(self.waiting.failure_of(table, error))
-        return actions, int(now)
+        return actions, now
 
     def _is_kept(self, noted: TablePosition | None, confirmed: Lsn | None, name: TableName) -> bool:
         """Tell whether the log that will be read has all that the lake lacks of a table."""

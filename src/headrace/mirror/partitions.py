@@ -50,17 +50,11 @@ def allowed_transforms(kind: pa.DataType) -> tuple[Transform, ...]:
 
 def with_partitions(schema: pa.Schema, partitions: Sequence[Partition]) -> pa.Schema:
     """Return a schema whose columns say how the table is partitioned, and no other way."""
-    levels = {
-        field.name: [
-            f"{level}:{partition.transform}"
-            for level, partition in enumerate(partitions)
-            if partition.column == field.name
-        ]
-        for field in schema
-    }
-    return pa.schema(
-        [with_metadata(field, partition=" ".join(levels[field.name]) or None) for field in schema]
-    )
+    levels: dict[str, list[str]] = {}
+    for level, partition in enumerate(partitions):
+        levels.setdefault(partition.column, []).append(f"{level}:{partition.transform}")
+    texts = {column: " ".join(parts) for column, parts in levels.items()}
+    return pa.schema([with_metadata(field, partition=texts.get(field.name)) for field in schema])
 
 
 def partitions_of(schema: pa.Schema) -> tuple[Partition, ...]:

@@ -150,17 +150,13 @@ class MirrorRun:
             self._forget_all()
             # Once: a later try would read again what was loaded.
             self._must_reload = False
-        tables = self._prepare()
+        self.mirrored.set_up()
+        with reaching(self.mirrored.lake):
+            tables = self.mirrored.prepare()
         self._follow_or_watch(spark, tables, once=once)
         waiting = self.mirrored.waiting.error()
         if once and waiting is not None:
             raise waiting
-
-    def _prepare(self) -> list[TableName]:
-        """Bring the lake into shape; return the tables that are followed."""
-        self.mirrored.set_up()
-        with reaching(self.mirrored.lake):
-            return self.mirrored.prepare()
 
     def _follow_or_watch(self, spark: LocalSpark, tables: Sequence[TableName], *, once: bool) -> None:
         if tables:
@@ -233,6 +229,7 @@ class MirrorRun:
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)
 
+        where = self.mirrored.conditions
         changes = (
             spark.session.readStream.format("postgres_cdc")
             .options(
@@ -247,7 +244,7 @@ class MirrorRun:
                 onUnloggedChange="ignore",  # it reads tables anew itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
                 confirmFolder=str(signals.folder),
-                **self._conditions(),
+                **({"where": json.dumps(where)} if where else {}),
             )
             .load()
         )
@@ -277,11 +274,6 @@ class MirrorRun:
                         return
                 except LockedError as error:  # what was committed is followed all the same
                     self._report.warning(f"{error.cause}; looking again in {WATCH_SECONDS:.0f} s")
-
-    def _conditions(self) -> dict[str, str]:
-        """Return the option that says which rows are followed, where not all are."""
-        chosen = {format_table(name): where for name, where in self.mirrored.conditions.items()}
-        return {"where": json.dumps(chosen)} if chosen else {}
 
     def _pause(self, ending: threading.Event, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -50,12 +50,11 @@ leaf AS MATERIALIZED (
     SELECT part.root, part.oid FROM part WHERE part.relkind <> 'p'
 )
 SELECT wanted.nspname::text, c.relname::text,
-       array_agg(a.attname::text ORDER BY a.attnum),
-       array_agg(coalesce(
+       json_strip_nulls(json_object_agg(a.attname, coalesce(
            (a.attmissingval::text::text[])[1],
            (SELECT max((own.attmissingval::text::text[])[1])
             FROM leaf JOIN pg_attribute own ON own.attrelid = leaf.oid AND own.attname = a.attname
-            WHERE leaf.root = c.oid)) ORDER BY a.attnum),
+            WHERE leaf.root = c.oid)))),
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
        array_remove(array_agg(CASE WHEN a.attgenerated = 's' THEN a.attname::text END), NULL)
 FROM wanted JOIN pg_class c USING (oid)
@@ -111,18 +110,11 @@ SELECT root::bigint, oid::bigint, path::text FROM part WHERE relkind <> 'p' AND 
 
 
 class _Facts(NamedTuple):
-    """What `_COLUMNS` says of a table: its columns, the value of each in older rows, and which are stored."""
+    """What `_COLUMNS` says of a table: the value in older rows of each column with one, which are stored."""
 
-    columns: list[str]
-    defaults: list[str | None]
+    defaults: dict[str, str]
     defers_key: bool
     stored: list[str]
-
-    @property
-    def known_defaults(self) -> dict[str, str]:
-        """The default of each column that has one, by name."""
-        pairs = zip(self.columns, self.defaults, strict=True)
-        return {column: default for column, default in pairs if default is not None}
 
 
 class Selection:
@@ -246,9 +238,9 @@ class Selection:
         published = read_column_lists(session, self._publication)
         sends_stored = will_send_generated(session, self._publication)
         usage = {
-            name: frozenset(attribute.name for attribute in types[name].attributes)
-            for name in known
-            if name in types
+            name: frozenset(attribute.name for attribute in row_type.attributes)
+            for name, row_type in types.items()
+            if name in known
         }
         # Their text would wait for a lock on one table, and all others with it.
         catalog = read_once(session, usage, self._publication, with_expressions=False)
@@ -317,7 +309,7 @@ class Selection:
             key=key,
             columns=tuple(column for column in mirrored if column in sent),
             numbers=column_numbers(now),
-            defaults=facts.known_defaults,
+            defaults=facts.defaults,
             has_full_identity=has_full_identity,
             part=part,
             catalog=catalog,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.capture import LogOrigin, Offset
-from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.capture.continuity import check_continuity, read_positions
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
@@ -54,7 +54,7 @@ class SourceLog:
                 problem = publication_too_young(publication, facts)
             if problem is not None:
                 raise problem
-        self._check_log(self._read(), known.stream, known)
+        self.find_start(known)
 
     def find_risk(self, known: LakePositions) -> str | None:
         """Return what a start may do to another lake of the slot; None: nothing.
@@ -79,32 +79,26 @@ class SourceLog:
         Raises:
             HeadraceError: CONTINUITY, where the log has a gap.
         """
-        now = self._read()
-        if known.stream is not None:
-            self._check_log(now, known.stream, known)
-            return known.stream, now.confirmed
-        assert now.confirmed is not None
-        return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
-
-    def read_published(self, names: Sequence[TableName]) -> Published:
-        """Return what the publication sends of tables."""
-        with connect(self.ends.url) as connection:
-            return read_published(connection, self.ends.publication, names)
-
-    def _read(self) -> LogPositions:
         with ReplicationConnection(self.ends.url, "headrace look") as connection:
-            return read_positions(connection, self.ends.slot)
-
-    def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
-        offset = Offset.from_json(stream)
+            now = read_positions(connection, self.ends.slot)
+        if known.stream is None:
+            assert now.confirmed is not None
+            return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
+        reached, origin = Offset.from_json(known.stream).lsn, LogOrigin.from_json(known.stream)
         highest = max((self._read_reached(*noted) for noted in known.tables.items()), default=0)
         try:
-            check_continuity(now, self.ends.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
+            check_continuity(now, self.ends.slot, reached, origin, known=highest)
         except HeadraceError as error:
             # A server that does not answer says nothing of its log.
             if error.kind is Kind.CONNECTION:
                 raise
             raise HeadraceError(error.kind, error.cause, RELOAD) from error
+        return known.stream, now.confirmed
+
+    def read_published(self, names: Sequence[TableName]) -> Published:
+        """Return what the publication sends of tables."""
+        with connect(self.ends.url) as connection:
+            return read_published(connection, self.ends.publication, names)
 
     def _read_reached(self, name: TableName, position: TablePosition) -> Lsn:
         """Return up to where (bytes) a table has the log."""

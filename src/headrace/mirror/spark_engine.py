@@ -50,7 +50,6 @@ _SETTINGS: Mapping[str, str] = {
     # A column may be called ${so}.
     "spark.sql.variable.substitute": "false",
 }
-_SCHEMES = {"s3://": "s3a://"}
 
 
 class SparkEngine:
@@ -159,7 +158,7 @@ class SparkEngine:
         # Each table is in SCHEMA/TABLE.
         positions = f"{_path(after).rsplit('/', 2)[0]}/{POSITIONS.name}"
         with contextlib.suppress(PySparkException, Py4JError):
-            self._session.sql(f"SELECT slot FROM delta.{quoted(positions)}").collect()
+            self._session.sql(f"SELECT slot FROM delta.{quoted(positions)}").collect()  # noqa: S608 - quoted
             return OSError(failure.cause)
         return failure
 
@@ -183,10 +182,7 @@ def _sql(delta: DeltaTable, merge: Merge) -> str:
 def _path(delta: DeltaTable) -> str:
     """Return a table's place as Spark calls it: without percent signs for other characters."""
     uri = unquote(delta.table_uri.rstrip("/"))
-    for ours, theirs in _SCHEMES.items():
-        if uri.startswith(ours):
-            return theirs + uri.removeprefix(ours)
-    return uri
+    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 
 def _told(error: Exception) -> Exception:

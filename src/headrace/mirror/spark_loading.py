@@ -62,7 +62,7 @@ class ExecutorLoader:
 
 
 def _load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit | OSError:
-    """Do what `load_unit` does, in a task; return what is wrong with the table alone: raised it would be text."""
+    """Do what `load_unit` does, in a task; return what is wrong with the table alone: raised, it is text."""
     try:
         return load_unit(lake, unit)
     except OSError as error:

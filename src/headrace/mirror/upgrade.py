@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 from headrace.capture import LogOrigin, Offset
@@ -83,13 +82,5 @@ def _catalog(table: MirroredTable | None) -> Fingerprint:
 
 def _moved(position: TablePosition, table: MirroredTable, confirmed: Lsn) -> TablePosition:
     """Return the position of the same table in the new log."""
-    return replace(
-        position,
-        complete=confirmed,
-        catalog=table.catalog,
-        former=Fingerprint(),
-        altered=0,
-        is_whole=True,
-        leaves=table.leaves,
-        ahead=(),
-    )
+    version, relation, where = position.version, position.relation, position.where
+    return TablePosition(version, confirmed, relation, where, table.catalog, leaves=table.leaves)

@@ -58,20 +58,14 @@ class LakeUpkeep:
         return time.monotonic() >= self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS
 
     def _tend(self, name: TableName) -> None:
-        table = self._lake.open(name)
-        if table is not None and self._join(name, table):
+        """Join the small files of a table where there are many, and remove old ones where that is due."""
+        size, table = self._config.file_size, self._lake.open(name)
+        if table is not None and table.count_files(size // 2) >= SMALL_FILES:
+            before, after = table.join_files(size)
+            self._report.info(f"joined files of {name}: {before} became {after}")
             table = self._lake.open(name)  # else the new files were of no version that is known
         if table is not None:
             self._remove_if_due(name, table)
-
-    def _join(self, name: TableName, table: LakeTable) -> bool:
-        """Join the small files of a table where there are many; return whether there is a new version."""
-        size = self._config.file_size
-        if table.count_files(size // 2) < SMALL_FILES:
-            return False
-        before, after = table.join_files(size)
-        self._report.info(f"joined files of {name}: {before} became {after}")
-        return True
 
     def _remove_if_due(self, name: TableName, table: LakeTable) -> None:
         if not self._is_due(name):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,11 +39,11 @@ from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import Action, Wait
+from headrace.mirror.units import Wait
 from headrace.mirror.waiting import concerns_table
 from headrace.model.lsn import Lsn
-from headrace.model.names import CtidRange, TableName
-from headrace.postgres.connection import connect
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
 from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock, find_holder
 from headrace.postgres.session import ReadSession
@@ -62,11 +62,12 @@ _ACTIVE = """
 SELECT active FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
 """
 # Peeked, so that the slot stays where it is; begins, commits and relations change no row.
-_PENDING = """
-SELECT EXISTS (
+_READ_UP = """
+SELECT NOT EXISTS (
     SELECT FROM pg_logical_slot_peek_binary_changes(
-        $1::text, NULL, 10000, 'proto_version', '1', 'publication_names', $2::text) AS message
+        slot_name, NULL, 10000, 'proto_version', '1', 'publication_names', $2::text) AS message
     WHERE get_byte(message.data, 0) IN (ascii('I'), ascii('U'), ascii('D'), ascii('T')))
+FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
 """
 
 
@@ -131,10 +132,11 @@ class TableComparison:
             side.extend(tuple(map(shown_value, key, types)) if types else key for key in found)
 
 
+@dataclass(slots=True)
 class LakeComparer:
     """Compares a lake with its database.
 
-    Args:
+    Attributes:
         ends: the database and the lake.
         notes: up to where its tables are complete.
         loader: reads tables again.
@@ -142,20 +144,12 @@ class LakeComparer:
         chooser: says which tables the lake should have.
     """
 
-    def __init__(
-        self,
-        ends: MirrorEndpoints,
-        notes: LakeNotes,
-        loader: LakeLoader,
-        observer: TableObserver,
-        chooser: TableChooser,
-    ) -> None:
-        self._loader = loader
-        self._chooser = chooser
-        self._observer = observer
-        self._ends = ends
-        self._notes = notes
-        self._keeps_away = False
+    ends: MirrorEndpoints
+    notes: LakeNotes
+    loader: LakeLoader
+    observer: TableObserver
+    chooser: TableChooser
+    _keeps_away: bool = False
 
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
@@ -168,15 +162,28 @@ class LakeComparer:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
                 what the database or the lake refuse.
         """
-        with contextlib.ExitStack() as held, reaching(self._ends.lake):
+        with contextlib.ExitStack() as held, reaching(self.ends.lake):
             if repair:
                 self._keep_mirrors_away(held)
-            yield from self._compare_all(names, repair=repair)
+            noted = self.notes.table.read().tables
+            # One that was taken out of the file is left as it is; the next start forgets it.
+            known = {name: position for name, position in noted.items() if self.ends.selection.matches(name)}
+            unknown = [name for name in names if name not in known]
+            if unknown:
+                raise HeadraceError(
+                    Kind.BINDING,
+                    f"the lake has no table {unknown[0]} that the file mirrors",
+                    f"It has: {', '.join(map(str, sorted(known)))}.",
+                )
+            for name in sorted(names or known):
+                yield self._compare_alone(name, known[name], repair=repair)
+            if not names:
+                yield from self._find_unloaded(known)
 
     def _keep_mirrors_away(self, held: contextlib.ExitStack) -> None:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
         try:
-            held.enter_context(SlotLock(self._ends.url, self._ends.slot))
+            held.enter_context(SlotLock(self.ends.url, self.ends.slot))
             self._keeps_away = True
             held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
             if not self._is_followed():
@@ -186,74 +193,54 @@ class LakeComparer:
                 raise
         raise HeadraceError(
             Kind.SLOT_IN_USE,
-            f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
+            f"the mirror of the slot {self.ends.slot} runs; two programs cannot write its tables",
             "Stop it, and repair then.",
         )
-
-    def _compare_all(self, names: Sequence[TableName], *, repair: bool) -> Iterator[TableComparison]:
-        noted = self._notes.table.read().tables
-        # One that was taken out of the file is left as it is; the next start forgets it.
-        known = {name: position for name, position in noted.items() if self._ends.selection.matches(name)}
-        unknown = [name for name in names if name not in known]
-        if unknown:
-            raise HeadraceError(
-                Kind.BINDING,
-                f"the lake has no table {unknown[0]} that the file mirrors",
-                f"It has: {', '.join(map(str, sorted(known)))}.",
-            )
-        for name in sorted(names or known):
-            yield self._compare_alone(name, known[name], repair=repair)
-        if not names:
-            yield from self._find_unloaded(known)
 
     def _compare_alone(self, name: TableName, known: TablePosition, *, repair: bool) -> TableComparison:
         """Compare one table; where that is not possible, only this one is not compared."""
         if not repair and known.waits_for is not None:
             return TableComparison(name, waits_for=known.waits_for)
-        with ReadSession(self._ends.url) as session:
-            table = self._ends.selection.read(session, [name]).get(name)
+        with ReadSession(self.ends.url) as session:
+            table = self.ends.selection.read(session, [name]).get(name)
         if table is None:
             return TableComparison(name)  # the database does not have it any more, and the mirror leaves it
         try:
-            [action] = self._observer.decide({name: table}, {name: known})[0].values()
+            [action] = self.observer.decide({name: table}, {name: known})[0].values()
             # Rows of one mode read as another's would all be wrong, or could not be read.
             if isinstance(action, Wait) and not action.ends_with_load:
                 return TableComparison(name, waits_for=action.error.cause)
-            return self._compare_and_repair(name, known, action) if repair else self._compare(name)
-        except self._loader.waiting.failures as error:
+            found = self._compare(name)
+            if repair and (found.wrong or found.undecided or isinstance(action, Wait)):
+                self._read_again(found, known)
+            else:
+                found.waits_for = known.waits_for
+        except self.loader.waiting.failures as error:
             if isinstance(error, HeadraceError) and not concerns_table(error):
                 raise
-            return TableComparison(name, waits_for=self._loader.waiting.failure_of(table, error).cause)
+            return TableComparison(name, waits_for=self.loader.waiting.failure_of(table, error).cause)
+        return found
 
     def _find_unloaded(self, known: Mapping[TableName, TablePosition]) -> Iterator[TableComparison]:
         """Yield the tables that the lake should have, and does not."""
-        for name in sorted({*self._chooser.read(known), *self._chooser.waiting.tables} - known.keys()):
-            why = self._chooser.waiting.reason(name) or "the lake does not have it yet"
+        for name in sorted({*self.chooser.read(known), *self.chooser.waiting.tables} - known.keys()):
+            why = self.chooser.waiting.reason(name) or "the lake does not have it yet"
             yield TableComparison(name, waits_for=why)
-
-    def _compare_and_repair(self, name: TableName, known: TablePosition, action: Action) -> TableComparison:
-        """Compare a table, and read it again where it differs, or where that ends its waiting."""
-        found = self._compare(name)
-        if found.wrong or found.undecided or isinstance(action, Wait):
-            self._read_again(found, known)
-        else:
-            found.waits_for = known.waits_for
-        return found
 
     def _read_again(self, found: TableComparison, known: TablePosition) -> None:
         """Load a table, and note that it is as the database's by now."""
         name = found.table
-        for _, loaded in self._loader.load([name], {name: known}):
-            self._notes.positions = self._notes.table.read()
-            stream = self._notes.positions.stream
+        for _, loaded in self.loader.load([name], {name: known}):
+            self.notes.positions = self.notes.table.read()
+            stream = self.notes.positions.stream
             assert stream is not None
-            self._loader.waiting.remove(name)
+            self.loader.waiting.remove(name)
             # The others stay as they were noted: one may be behind the stream, for which the slot has kept
             # the log, or which a killed mirror wrote ahead of its note.
-            self._notes.note(stream, {name: loaded[0]}, {name: loaded}, only={name}, read_from=0)
+            self.notes.note(stream, {name: loaded[0]}, {name: loaded}, only={name}, read_from=0)
             found.read_again = True
         if not found.read_again:
-            found.waits_for = self._loader.waiting.reason(name)
+            found.waits_for = self.loader.waiting.reason(name)
         elif found.compared:
             # What counts is what the lake has afterwards, not what was written.
             found.repaired, found.undecided = found.wrong - self._compare(name).wrong, 0
@@ -304,38 +291,43 @@ class LakeComparer:
             sought: the hashes of the keys that are found.
         """
         name = found.table
-        with self._snapshot(name) as (database, start):
-            if database is None:
+        with self._snapshot(name) as (table, read, start):
+            if table is None:
                 return None  # the database does not have it any more, and the mirror leaves it
-            table = database.table
             if table.part.mode == "changes":
                 found.compared = False
                 return None
-            ours = RowsDigest.of(database.rows())
+            ours = RowsDigest(read())
             # A bucket that was equal once is right; only the others are looked at again.
-            wanted &= ours.differing(RowsDigest.of(self._lake_rows(table)))
+            wanted &= ours.differing(RowsDigest(self._lake_rows(table)))
             found.rows = ours.rows
             if not wanted.any():
                 found.changing = 0
                 return None
             keys = KeyFinder(table.key, sought)
-            expected = RowHashes(keys.watch(database.rows()), wanted, ours.counts)
+            expected = RowHashes(keys.watch(read()), wanted, ours.counts)
         is_complete = self._await_complete(name, start)
         differing = expected.compare(keys.watch(self._lake_rows(table)))
         return _Look(table, differing, keys.found, is_complete)
 
     @contextlib.contextmanager
-    def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
-        with positioned_snapshot(self._ends.url, self._ends.slot) as (start, snapshot):
-            with ReadSession(self._ends.url, snapshot=snapshot) as session:
-                table = self._ends.selection.read(session, [name]).get(name)
+    def _snapshot(
+        self, name: TableName
+    ) -> Iterator[tuple[MirroredTable | None, Callable[[], Iterator[HashedBatch]], Lsn]]:
+        """Hold a snapshot; yield a table, what yields its rows there, and the snapshot's place in the log."""
+        with positioned_snapshot(self.ends.url, self.ends.slot) as (start, snapshot):
+            with ReadSession(self.ends.url, snapshot=snapshot) as session:
+                table = self.ends.selection.read(session, [name]).get(name)
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
-            if table is None:
-                yield None, start
-                return
-            ranges = [range_ for part in parts[name] for range_ in part.ranges]
-            yield _DatabaseRows(self._ends.url, snapshot, table, ranges), start
+
+            def read() -> Iterator[HashedBatch]:
+                if table is not None:
+                    with RowSession(self.ends.url, snapshot=snapshot) as session:
+                        ranges = [range_ for part in parts[name] for range_ in part.ranges]
+                        yield from hashed(read_rows(session, table, ranges), table.key)
+
+            yield table, read, start
 
     def _lake_rows(self, table: MirroredTable) -> Iterator[HashedBatch]:
         """Return the lake's present rows, with the table's columns.
@@ -343,7 +335,7 @@ class LakeComparer:
         Raises:
             AlteredError: the lake's table has other columns.
         """
-        lake = opened(self._ends.lake, table.name)
+        lake = opened(self.ends.lake, table.name)
         followed = {field.name: field.type for field in lake.schema if is_followed(field)}
         if followed != {field.name: field.type for field in table.schema}:
             raise AlteredError(
@@ -358,7 +350,7 @@ class LakeComparer:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
         end = time.monotonic() + _WAIT_SECONDS
         while time.monotonic() < end:
-            position = self._notes.table.read().tables.get(name)
+            position = self.notes.table.read().tables.get(name)
             if position is not None and position.complete >= start:
                 return True
             # Nobody writes it any more: then it is complete only if nothing is left in the log.
@@ -369,19 +361,16 @@ class LakeComparer:
 
     def _is_followed(self) -> bool:
         """Tell whether a mirror runs, or somebody else reads the slot: a mirror leaves it between batches."""
-        with connect(self._ends.url) as connection:
-            if not self._keeps_away and find_holder(connection, self._ends.slot) is not None:
+        with connect(self.ends.url) as connection:
+            if not self._keeps_away and find_holder(connection, self.ends.slot) is not None:
                 return True
-        with ReadSession(self._ends.url) as session:
-            return any(active for (active,) in session.query(_ACTIVE, (self._ends.slot,)))
+            return any(active for (active,) in execute(connection, _ACTIVE, (self.ends.slot,)))
 
     def _is_read_up(self) -> bool:
         """Tell whether the slot, which nobody reads, has no change left."""
-        with ReadSession(self._ends.url) as session:
-            if not session.query(_ACTIVE, (self._ends.slot,)):
-                return False
-            [(pending,)] = session.query(_PENDING, (self._ends.slot, self._ends.publication))
-        return not pending
+        with ReadSession(self.ends.url) as session:
+            found = session.query(_READ_UP, (self.ends.slot, self.ends.publication))
+        return (True,) in found
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,18 +388,3 @@ class _Look:
     differing: RowDifferences
     keys: Mapping[int, Key]
     is_complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _DatabaseRows:
-    """A table's rows in a snapshot."""
-
-    url: str
-    snapshot: str
-    table: MirroredTable
-    ranges: Sequence[CtidRange]
-
-    def rows(self) -> Iterator[HashedBatch]:
-        """Yield them."""
-        with RowSession(self.url, snapshot=self.snapshot) as session:
-            yield from hashed(read_rows(session, self.table, self.ranges), self.table.key)

@@ -321,7 +321,7 @@ def test_executors_load_tables_and_pass_on_what_the_database_says(
 
 
 def test_a_damaged_table_waits_alone(spark: SparkSession, database: str, tmp_path: Path) -> None:
-    """One whose rows are lost, while changes are merged; one that has no folder any more, while it is loaded."""
+    """One whose rows are lost, while changes are merged; one that has no folder, while it is loaded."""
     with prepared_database(
         database,
         *(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)" for name in "abc"),

@@ -113,7 +113,7 @@ def test_rows_take_sixteen_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
         parts = (np.arange(first, first + step) for first in range(0, many, step))
         return hashed((pa.RecordBatch.from_arrays([ids, ids], ["id", "v"]) for ids in parts), ["id"])
 
-    counts = RowsDigest.of(rows()).counts
+    counts = RowsDigest(rows()).counts
     tracemalloc.start()
     try:
         assert len(RowHashes(rows(), np.ones(BUCKETS, np.bool_), counts).compare(rows())) == 0
@@ -126,7 +126,7 @@ def test_rows_take_sixteen_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_that_were_counted_otherwise_do_no_harm() -> None:
     """As where a label in a key is renamed between two readings of the same rows."""
     before, since = [(float(n), "v", None) for n in range(50)], [(float(n), "v", None) for n in range(9, 70)]
-    counts = RowsDigest.of(hashed(batches(before), ["id"])).counts
+    counts = RowsDigest(hashed(batches(before), ["id"])).counts
     one = RowHashes(hashed(batches(since), ["id"]), np.ones(BUCKETS, np.bool_), counts)
     found = one.compare(hashed(batches(since), ["id"]))
     assert {*found.kinds.tolist()} <= {SURPLUS}
@@ -145,6 +145,6 @@ def batches(rows: Sequence[Row]) -> list[pa.RecordBatch]:
 def compared(
     ours: Sequence[pa.RecordBatch], theirs: Sequence[pa.RecordBatch], key: Sequence[str]
 ) -> RowDifferences:
-    digest = RowsDigest.of(hashed(ours, key))
-    wanted = digest.differing(RowsDigest.of(hashed(theirs, key)))
+    digest = RowsDigest(hashed(ours, key))
+    wanted = digest.differing(RowsDigest(hashed(theirs, key)))
     return RowHashes(hashed(ours, key), wanted, digest.counts).compare(hashed(theirs, key))

@@ -24,7 +24,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import ancestors_of
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.columns import all_fitted
+from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile
 from headrace.mirror.iceberg.commits import (
     commit,
@@ -266,7 +266,6 @@ def write_data(
     """
     metadata = change.table_metadata
     columns = schema_to_pyarrow(metadata.schema())
-    rows = all_fitted(batches, columns)
     table = table_of(change)
     folder = data_folder(table)
     by = levels(metadata.spec(), metadata.schema())
@@ -275,7 +274,7 @@ def write_data(
         name,
         folder,
         with_values(pa.RecordBatch.from_pylist([], schema=columns), by, name).schema,
-        (with_values(batch, by, name) for batch in rows),
+        (with_values(fitted(batch, columns), by, name) for batch in batches),
         partition_by=names,
         target_bytes=file_bytes,
         in_folders=False,
