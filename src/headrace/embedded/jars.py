@@ -6,12 +6,14 @@ them from its default public Maven repository, or from HEADRACE_MAVEN_REPOSITORY
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -50,6 +52,8 @@ OPENSEARCH_3 = Release(
 )
 
 _ATTEMPTS = 3
+_NEW = ".download"
+_LEFT_SECONDS = 86_400
 _TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 _FETCHED = re.compile(r"\[SUCCESSFUL \]")
 _FAILED = re.compile(r"Server access error|SERVER ERROR|\[FAILED|UNRESOLVED|Exception")
@@ -175,7 +179,11 @@ def _ivy_jar() -> Path:
 def _make_room(folder: Path) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        for left in folder.parent.glob(f"*{_NEW}"):
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)  # of a download that was killed
+        return Path(tempfile.mkdtemp(_NEW, f"{folder.name}.", folder.parent))
     except OSError as error:
         raise _disk_error(folder, str(error)) from error
 

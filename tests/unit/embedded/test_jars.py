@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from headrace.config.cache import cache_folder
 from headrace.embedded.jars import (
     OPENSEARCH_3,
     Jar,
     Release,
+    cached_jars,
     download_error,
     ivy_xml,
     java_options,
@@ -62,6 +65,21 @@ def test_another_file_in_the_place_of_a_jar_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match=r"a-1\.jar") as other:
         verify(tmp_path, [jar])
     assert other.value.kind is Kind.DOWNLOAD
+
+
+def test_what_a_killed_download_has_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    ivy = tmp_path / "java"
+    ivy.write_text("#!/bin/sh\nexit 1\n")
+    ivy.chmod(0o755)
+    cache = cache_folder({"XDG_CACHE_HOME": str(tmp_path)})
+    left, present = cache / "jars-1.a.download", cache / "jars-2.b.download"
+    for folder in (left, present):
+        (folder / "lib").mkdir(parents=True)
+    os.utime(left, (0, 0))
+    with pytest.raises(HeadraceError) as caught:
+        cached_jars("jars-2", [Jar("g", "a", "1", "", "")], ivy, {"XDG_CACHE_HOME": str(tmp_path)})
+    assert caught.value.kind is Kind.DOWNLOAD
+    assert [*cache.iterdir()] == [present]
 
 
 def test_proxies_are_handed_on() -> None:
