@@ -1,4 +1,4 @@
-"""Lock a slot for one deployment, and for one reader.
+"""Lock a slot for one deployment, and for one reader; and a publication for one session.
 
 An advisory lock belongs to a server session and ends with it: by a restart, by a cut network. A holder that
 needs the lock for long checks again and again that it is still held, and takes it again where it is not.
@@ -9,6 +9,7 @@ a copy. So both kinds of readers also take an advisory lock, in the session that
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,10 @@ from headrace.postgres.server_errors import slot_in_use_by
 
 _DEPLOYMENTS = 0x48_52_41_43  # "HRAC": the first key of the locks of deployments
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
+_PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks on publications
+_PUBLICATION_SECONDS = 300.0
+"""How long others may extend a publication, each for up to a minute or two."""
+_POLL_SECONDS = 0.1
 
 _READER = f"""
     SELECT {session_text("s.active_pid")}
@@ -119,11 +124,12 @@ class SlotLock(Closeable):
     def _take(self, connection: Connection) -> HeadraceError | None:
         # This session never pauses: the server may end it soon where nothing is acknowledged.
         query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
-        holder = _try_lock(connection, self._slot)
+        keys = _lock_keys(_DEPLOYMENTS, self._slot)
+        holder = _try_lock(connection, keys)
         # A session of ours that was cut off lives on in the server until its keepalives fail.
         if holder is not None and holder.session in self._own_sessions:
             holder.end(connection)
-            holder = _try_lock(connection, self._slot)
+            holder = _try_lock(connection, keys)
         if holder is not None:
             return holder.error(self._slot)
         [row] = query(connection, _OWN_SESSION)
@@ -145,17 +151,48 @@ def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
     Raises:
         HeadraceError: SLOT_IN_USE, which names the session that holds it; CONNECTION, DATABASE.
     """
-    holder = _try_lock(connection, slot)
+    keys = _lock_keys(_DEPLOYMENTS, slot)
+    holder = _try_lock(connection, keys)
     if holder is not None:
         raise holder.error(slot)
+    with _held(connection, keys):
+        yield
+
+
+@contextmanager
+def publication_lock(connection: Connection, publication: str) -> Iterator[None]:
+    """Hold a lock under which no other source creates or extends the publication.
+
+    Queries that start at the same time would do so.
+
+    Raises:
+        HeadraceError: DATABASE, which names a session that holds it for minutes, as that of a suspended
+            process; CONNECTION.
+    """
+    keys = _lock_keys(_PUBLICATIONS, publication)
+    deadline = time.monotonic() + _PUBLICATION_SECONDS
+    while (holder := _try_lock(connection, keys)) is not None:
+        if time.monotonic() > deadline:
+            raise HeadraceError(
+                Kind.DATABASE,
+                f"another query has not ended its work on the publication {publication!r} within "
+                f"{_PUBLICATION_SECONDS:g} s ({holder.text})",
+                "Stop it, or end its session: SELECT pg_terminate_backend(PID).",
+            )
+        time.sleep(_POLL_SECONDS)
+    with _held(connection, keys):
+        yield
+
+
+@contextmanager
+def _held(connection: Connection, keys: tuple[int, int]) -> Iterator[None]:
+    """Release a lock at the end."""
     try:
         yield
     finally:
         if not connection.closed:
             with suppress(HeadraceError):  # a lost session has released the lock
-                query(
-                    connection, "SELECT pg_advisory_unlock($1::int, $2::int)", _lock_keys(_DEPLOYMENTS, slot)
-                )
+                query(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", keys)
 
 
 def find_holder(connection: Connection, slot: str) -> str | None:
@@ -164,7 +201,7 @@ def find_holder(connection: Connection, slot: str) -> str | None:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    return next((holder.text for holder in _read_holders(connection, _DEPLOYMENTS, slot)), None)
+    return next((holder.text for holder in _read_holders(connection, _lock_keys(_DEPLOYMENTS, slot))), None)
 
 
 def end_holders(connection: Connection, slot: str) -> None:
@@ -177,10 +214,10 @@ def end_holders(connection: Connection, slot: str) -> None:
             DATABASE.
     """
     # The deployment first: a reader that comes meanwhile finds its lock gone, and gives up.
-    for lock_class in (_DEPLOYMENTS, _READERS):
-        for holder in _read_holders(connection, lock_class, slot):
+    for keys in (_lock_keys(_DEPLOYMENTS, slot), _lock_keys(_READERS, slot)):
+        for holder in _read_holders(connection, keys):
             holder.end(connection)
-            if holder.session in [other.session for other in _read_holders(connection, lock_class, slot)]:
+            if holder.session in [other.session for other in _read_holders(connection, keys)]:
                 raise holder.error(slot)
 
 
@@ -266,19 +303,18 @@ class _Holder:
         )
 
 
-def _read_holders(connection: Connection, lock_class: int, slot: str) -> list[_Holder]:
-    rows = query(connection, _holder_sql(*_lock_keys(lock_class, slot)))
+def _read_holders(connection: Connection, keys: tuple[int, int]) -> list[_Holder]:
+    rows = query(connection, _holder_sql(*keys))
     return [_Holder(LockSession(pid, began), text) for pid, began, text in rows]
 
 
-def _try_lock(connection: Connection, slot: str) -> _Holder | None:
+def _try_lock(connection: Connection, keys: tuple[int, int]) -> _Holder | None:
     """Take the lock; return its holder, or None where this session has it now."""
-    keys = _lock_keys(_DEPLOYMENTS, slot)
     [(taken,)] = query(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", keys)
     if taken:
         return None
     ended = _Holder(LockSession(0, ""), "which has just ended")
-    return next(iter(_read_holders(connection, _DEPLOYMENTS, slot)), ended)
+    return next(iter(_read_holders(connection, keys)), ended)
 
 
 def _holder_sql(first: int, second: int) -> str:
@@ -296,6 +332,6 @@ def _holder_sql(first: int, second: int) -> str:
     """  # noqa: S608 - two numbers
 
 
-def _lock_keys(lock_class: int, slot: str) -> tuple[int, int]:
+def _lock_keys(lock_class: int, name: str) -> tuple[int, int]:
     # Two 32-bit keys: other programs lock by one 64-bit key, or by the first key of their own.
-    return lock_class, zlib.crc32(slot.encode()) - 2**31
+    return lock_class, zlib.crc32(name.encode()) - 2**31

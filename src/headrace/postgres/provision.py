@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 
-import psycopg
-
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName, name_arrays
-from headrace.postgres.connection import Connection, connect, execute, place, query
+from headrace.postgres.connection import Connection, connect, place, query
 from headrace.postgres.ddl_plan import LockTimeoutError, SetupPlan, execute_plan, try_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import (
@@ -31,6 +28,7 @@ from headrace.postgres.identity import (
     stronger_identity,
     whole_old_rows,
 )
+from headrace.postgres.locks import publication_lock
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.publication_filters import (
     WHOLE,
@@ -58,7 +56,6 @@ from headrace.postgres.setup import (
 )
 from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
 
-_PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks on publications
 _READER_ENDS_WITHIN = 75.0
 _WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
@@ -121,7 +118,7 @@ def prepare_slot(
     """
     with connect(url) as connection:
         server = _check_server(connection, url, tables)
-        with _publication_lock(connection, publication):
+        with publication_lock(connection, publication):
             existing = read_publication(connection, publication)
             if existing is None and not (create and tables):
                 raise _no_publication(publication, url)
@@ -229,7 +226,7 @@ def ensure_published(
         HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
             within five seconds, or writers of an added table that do not end within a minute).
     """
-    with connect(url) as connection, _publication_lock(connection, publication):
+    with connect(url) as connection, publication_lock(connection, publication):
         existing = read_publication(connection, publication)
         if existing is None:
             return
@@ -276,21 +273,6 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
 
 def _writers(connection: Connection, tables: Collection[TableName]) -> dict[str, str]:
     return dict(query(connection, _WRITERS, name_arrays(tables)))
-
-
-@contextmanager
-def _publication_lock(connection: Connection, publication: str) -> Iterator[None]:
-    """Hold a lock under which no other source creates or extends the publication.
-
-    Queries that start at the same time would do so.
-    """
-    lock = (_PUBLICATIONS, zlib.crc32(publication.encode()) - 2**31)
-    query(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
-    try:
-        yield
-    finally:
-        with suppress(psycopg.Error):  # a lost session has released the lock
-            execute(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", lock)
 
 
 def _plan_publishing(

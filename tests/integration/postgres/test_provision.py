@@ -11,7 +11,9 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.pgoutput.frames import Frames
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres import locks
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.locks import publication_lock
 from headrace.postgres.publication import PublishedTable, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.replication import ReplicationConnection
@@ -83,6 +85,21 @@ def test_an_own_publication_is_extended_and_a_foreign_one_is_not(url: str, conne
     with pytest.raises(HeadraceError, match=r"LOCK TABLE.*ADD TABLE") as caught:
         ensure_slot(url, slot="s", publication="foreign_one", tables=[ORDERS], create=True)
     assert caught.value.kind is Kind.PUBLICATION
+
+
+def test_a_session_that_keeps_others_from_the_publication_is_named(
+    url: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_PUBLICATION_SECONDS", 0.5)
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    with connect(url, application_name="suspended") as other:
+        with publication_lock(other, PUBLICATION), publication_lock(connection, "another"):
+            with pytest.raises(HeadraceError, match="suspended") as caught:
+                ensure_slot(
+                    url, slot="s", publication=PUBLICATION, tables=[TableName("public", "t")], create=True
+                )
+            assert caught.value.kind is Kind.DATABASE
+        ensure_slot(url, slot="s", publication=PUBLICATION, tables=[TableName("public", "t")], create=True)
 
 
 def test_nothing_is_published_whose_writers_would_fail(url: str, connection: Connection) -> None:
