@@ -138,7 +138,9 @@ class _File:
     def _fields(self, owner: MappingNode) -> Iterator[tuple[str, MappingNode]]:
         found = _value(owner, "fields")
         for item in found[1].value if found is not None and isinstance(found[1], SequenceNode) else ():
-            tags = [value for key, value in item.value if key.value in language.TAGS]
+            # What is no field keeps its place in the list.
+            words = item.value if isinstance(item, MappingNode) else ()
+            tags = [value for key, value in words if key.value in language.TAGS]
             yield (str(tags[0].value).strip() if tags else ""), item
 
     def end(self, node: Node) -> int:

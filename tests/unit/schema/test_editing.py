@@ -137,6 +137,14 @@ def test_aliases_are_left_to_their_author() -> None:
         remove_field(text, ["id"])
 
 
+@pytest.mark.parametrize("item", ["keyword", "[a]", "? [a]\n    : b", "~"])
+def test_an_item_that_is_no_field_is_left_to_its_author(item: str) -> None:
+    """The file is wrong, and every check says where; until then the other fields can be edited."""
+    text = f"version: 1\ntable: users\nfields:\n  - {item}\n  - text: b\n  - long: c\n"
+    assert remove_field(text, ["b"]) == text.replace("  - text: b\n", "")
+    assert set_word(text, ["c"], "limit", "1") == f"{text}    limit: 1\n"
+
+
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(HeadraceError, match=r"no field orders\.gone"):
         remove_field(TEXT, ["orders", "gone"])
