@@ -70,8 +70,10 @@ _SUMS = {
     "float4": _Sums("1e20", "1", "3.4028234663852886e38"),
     "float8": _Sums("1e288", "18446744073709551616", "9.745314011399998e288"),
 }
-_GREATEST = "1.7976931348623157e308"
-"""The greatest double."""
+_GREATEST, _LEAST = "1.7976931348623157e308", "5e-324"
+"""The greatest double, and the least one above 0."""
+_TINY = "1e-280"
+"""What is less is nothing beside a huge value, and its quotients may become 0."""
 
 
 class Text(NamedTuple):
@@ -321,8 +323,8 @@ def _average(column: Column, sql: str, order: str) -> str:
 def _float_sum(column: Column, sql: str, order: str, *, divided: bool = False) -> str:
     """Render the sum or mean in the order of the key; NULL where the type does not hold it.
 
-    PostgreSQL fails where a sum overflows, and its mean where a square does. So huge values are added
-    separately.
+    PostgreSQL fails where a sum overflows, its mean where a square does, and a quotient where it becomes 0.
+    So huge values are added separately, and what is tiny counts as 0.
     """
     sums = _SUMS[column.base_type]
     is_huge = f"abs({sql}) > '{sums.usual}'"
@@ -331,9 +333,12 @@ def _float_sum(column: Column, sql: str, order: str, *, divided: bool = False) -
         f"SELECT sum({sql} ORDER BY {order}) FILTER (WHERE NOT ({is_huge})) AS usual, "
         f"sum({scaled} ORDER BY {order}) FILTER (WHERE {is_huge}) AS huge, count({sql}) AS n"
     )
-    usual, huge = "s.usual", f"s.huge + coalesce(s.usual, 0) / '{sums.scale}'::float8"
+    rest = f"CASE WHEN abs(s.usual) > '{_TINY}'::float8 THEN s.usual / '{sums.scale}'::float8 ELSE 0 END"
+    usual, huge = "s.usual", f"s.huge + {rest}"
     if divided:
-        usual, huge = "(s.usual + 0) / s.n", f"({huge}) / s.n"
+        # Half of the least double becomes 0.
+        is_zero = f"abs(s.usual) <= '{_LEAST}'::float8 * (s.n / 2)"
+        usual, huge = f"CASE WHEN {is_zero} THEN 0 ELSE s.usual / s.n END", f"({huge}) / s.n"
     total = f"(({huge}) * '{sums.scale}'::float8)::{column.base_type}"
     return (
         f"(SELECT CASE WHEN s.huge IS NULL THEN ({usual})::text "

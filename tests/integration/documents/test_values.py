@@ -346,17 +346,21 @@ def test_aggregates_of_every_type(database: Database) -> None:
 HUGE = """
 CREATE TABLE sensor (id int PRIMARY KEY);
 CREATE TABLE reading (id int PRIMARY KEY, sensor_id int, d float8, r float4, n numeric, j jsonb);
-INSERT INTO sensor VALUES (1), (2), (3), (4), (5);
+INSERT INTO sensor SELECT generate_series(1, 9);
 INSERT INTO reading VALUES
     (1, 1, 1.7976931348623157e308, 3e38, 1e400, '{"a": 1.00}'), (2, 1, 0, 0, 1, '{"a": 1.0}'),
     (3, 2, 1e308, 3e38, 1e308, '{"a": 2.00}'), (4, 2, 1e308, 3e38, 1e308, '{"a": 2.0}'),
     (5, 3, 1e308, 3e38, -1e308, NULL), (6, 3, 1e308, 3e38, 1e308, NULL), (7, 3, -1e308, -3e38, 0, NULL),
-    (8, 4, 1e200, 1e30, 'NaN', NULL), (9, 4, -1e200, 'NaN', 1, NULL), (10, 4, 3, 1, 1, NULL);
+    (8, 4, 1e200, 1e30, 'NaN', NULL), (9, 4, -1e200, 'NaN', 1, NULL), (10, 4, 3, 1, 1, NULL),
+    (11, 6, 5e-324, 1e-45, 0, NULL), (12, 6, 0, 0, 0, NULL),
+    (13, 7, 1e300, 1, 1, NULL), (14, 7, 1e-310, 1, 1, NULL),
+    (15, 8, 1.5e-323, 1, 1, NULL), (16, 8, 0, 1, 1, NULL),
+    (17, 9, 1e300, 1, 1, NULL), (18, 9, -1e300, 1, 1, NULL), (19, 9, 5e-324, 1, 1, NULL);
 """
 
 
-def test_no_number_is_too_large_for_a_sum(database: Database) -> None:
-    """PostgreSQL refuses to add what no double holds: one value would end the stream for good."""
+def test_no_number_is_too_large_or_too_small_for_a_sum(database: Database) -> None:
+    """PostgreSQL refuses sums and quotients that no double holds: one value would end the stream for good."""
     database.writer.execute(HUGE.encode())
     fields = "".join(
         f"  - {op}: {op}_{column}\n    table: reading\n    primary_key: id\n    foreign_key: sensor_id\n"
@@ -376,6 +380,10 @@ def test_no_number_is_too_large_for_a_sum(database: Database) -> None:
         3: (1e308, 3e38, 1e308 / 3, 1.0000000018325853e38, 0.0),
         4: (3.0, None, 1.0, None, None),
         5: (None, None, None, None, None),
+        6: (5e-324, 1e-45, 0.0, 7.006492321624085e-46, 0.0),
+        7: (1e300, 2.0, 5e299, 1.0, 1.0),
+        8: (1.5e-323, 2.0, 1e-323, 1.0, 1.0),
+        9: (0.0, 3.0, 0.0, 1.0, 1.0),
     }
 
 
