@@ -9,7 +9,7 @@ from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Generations
-from headrace.sinks.opensearch.adoption import adopt, check_deletable, holders
+from headrace.sinks.opensearch.adoption import adopt, check_deletable, find_published, holders
 from headrace.tools.applied_position import AppliedPosition
 
 
@@ -33,13 +33,8 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
     with AppliedPosition(project.resolve(), project.key) as applied:
         applied.check()
         client = applied.client
-        served = Generations(client, project.primary.prefix).published(index)
-        if served is None:
-            raise HeadraceError(
-                Kind.SLOT_UNKNOWN,
-                f"the index {index} is not served yet",
-                "Let `headrace run` backfill it first.",
-            )
+        generations = Generations(client, project.primary.prefix)
+        served = find_published(generations, index)
         found = holders(client, name)
         # Before the question: nobody should agree to what is refused then.
         check_deletable(found, name, delete_index=delete_index)
@@ -60,12 +55,13 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
         if not context.agrees("Has everyone else stopped writing to that name?"):
             _report(context, {**found_now, "done": False, "undo": None})
             return False
-        back = adopt(client, name, served.index, delete_index=delete_index)
-    terminal.done(f"{name} leads to {served.index}")
+        # Meanwhile a run may have published another generation.
+        led, back = adopt(client, generations, index, name, delete_index=delete_index)
+    terminal.done(f"{name} leads to {led}")
     restores = held and not deletes
     terminal.say(f"to {'take it back' if restores else f'free the name {name} again'}: POST /_aliases")
     undo = {"actions": back}
-    terminal.data({**found_now, "done": True, "undo": undo} if context.as_json else undo)
+    terminal.data({**found_now, "index": led, "done": True, "undo": undo} if context.as_json else undo)
     return True
 
 

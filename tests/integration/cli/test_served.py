@@ -13,7 +13,7 @@ import pytest
 from headrace.cli import main
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.sinks.opensearch.adoption import holders
 from headrace.state import Quarantine, Quarantined, StateKey
 from headrace.tools import quarantined_documents
@@ -160,3 +160,26 @@ def test_a_name_of_another_tool_is_adopted_and_served(
     with pytest.raises(HeadraceError):
         client.call("PUT", f"/{name}")
     client.close()
+
+
+def test_a_generation_published_before_the_answer_gets_the_name(
+    stock: Stock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{stock.name}y"
+    with contextlib.closing(Client(Endpoint((stock.sink,)))) as client:
+        generations = Generations(client, stock.prefix)
+        [before] = generations.existing("stock")
+
+        def agree() -> str:
+            generations.publish(later)  # as a run does while the operator thinks
+            return "y"
+
+        later = generations.create("stock", "cd", {"settings": {"index": {}}, "mappings": {}})
+        try:
+            monkeypatch.setattr("builtins.input", agree)
+            code, _, err = typed(capsys, stock, "adopt", "stock", "--name", name)
+            assert (code, f"{name} leads to {later.index}\n" in err) == (0, True), err
+            assert [holder.index for holder in holders(client, name)] == [later.index]
+        finally:
+            generations.publish(before)
+            generations.drop(later)
