@@ -238,7 +238,7 @@ def teardown(
     return tear_down(context, indexes=indexes, moved=moved)
 
 
-@command("Show the state of a running pipeline.", Group.LOOK, "config")
+@command("Show the state of a running pipeline.", Group.LOOK, "config", "slot")
 def status(
     context: CommandContext,
     address: Annotated[

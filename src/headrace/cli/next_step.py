@@ -40,7 +40,7 @@ def _find_step(config: Path, environ: Mapping[str, str]) -> tuple[str, Sequence[
     if deployment.mirror is not None and not deployment.indexes:
         return f"{config} describes a mirror", ("headrace mirror check", "headrace mirror")
     try:
-        slot = _read_slot(deployment)
+        slot = _read_slot(deployment, environ.get("HEADRACE_SLOT") or deployment.source.slot)
     except HeadraceError as error:
         return f"{config} describes a deployment. Its database cannot be asked: {error.cause}", NEXT
     if slot is None:
@@ -50,7 +50,6 @@ def _find_step(config: Path, environ: Mapping[str, str]) -> tuple[str, Sequence[
     return f"{config} describes a deployment that runs", ("headrace status", "headrace indexes")
 
 
-def _read_slot(deployment: Deployment) -> SlotFacts | None:
-    slot = deployment.source.slot
+def _read_slot(deployment: Deployment, slot: str) -> SlotFacts | None:
     with connect(database_of(deployment, slot)) as connection:
         return read_slot(connection, slot)

@@ -56,6 +56,7 @@ def test_headrace_alone_says_what_comes_next(people: Deployment) -> None:
         with ReplicationConnection(people.url, "a run") as stream:
             stream.start(people.name, 0, [people.name])
             assert "that runs. Next:\n  headrace status" in people.type().out
+        assert "which has no slot yet" in people.type(HEADRACE_SLOT="elsewhere").out, "as a run takes it"
         drop_slot(connection, people.name)
     nowhere = people.type(DATABASE_URL="", HEADRACE_CONFIG="elsewhere.toml")
     assert "There is no elsewhere.toml in this folder" in nowhere.out

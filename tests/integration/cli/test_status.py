@@ -65,7 +65,7 @@ def test_a_run_that_is_asked_by_a_name_it_does_not_know_is_no_missing_run(
 
 
 def test_the_run_is_found_by_what_it_notes_in_the_cluster(
-    whole: Deployment, capsys: pytest.CaptureFixture[str]
+    whole: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever address the file has: `headrace run --public-address` may have another."""
     config = ("--config", str(whole.folder / "headrace.toml"))
@@ -79,6 +79,13 @@ def test_the_run_is_found_by_what_it_notes_in_the_cluster(
         with Lease(client, key, [], address=server.address):
             assert status(*config) == 0
             assert "paused" in capsys.readouterr().out
+        with Lease(client, StateKey("elsewhere", ""), [], address=server.address):
+            assert status(*config, "--slot", "elsewhere") == 0
+            assert "paused" in capsys.readouterr().out
+            monkeypatch.setenv("HEADRACE_SLOT", "elsewhere")
+            assert status(*config) == 0
+            monkeypatch.delenv("HEADRACE_SLOT")
+            capsys.readouterr()
         with Lease(client, key, []):
             assert status(*config) == 1
             assert "serves no status" in " ".join(capsys.readouterr().err.split())
