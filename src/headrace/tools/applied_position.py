@@ -47,13 +47,14 @@ class AppliedPosition:
         key: the name of the sink's state.
 
     Attributes:
+        database: the connection string.
         key: the name of the sink's state.
         client: client of the cluster that keeps the state.
         documents: client of the cluster that holds the documents.
     """
 
     def __init__(self, endpoints: Endpoints, key: StateKey) -> None:
-        self._url = endpoints.database
+        self.database = endpoints.database
         self.key = key
         self.client = Client(endpoints.keeps_state)
         self.documents = Client(endpoints.sink) if key.sink else self.client
@@ -116,7 +117,7 @@ class AppliedPosition:
         slot = self.slot()  # read first: the state may only be ahead of it
         state = self.state()
         if state.phase == "following":
-            server = self._query_server(lambda connection: inspect_server(connection, self._url))
+            server = self._query_server(lambda connection: inspect_server(connection, self.database))
             check_continuity(state, server, slot)
         if self.key.sink and not state.generations:
             raise HeadraceError(
@@ -230,7 +231,7 @@ class AppliedPosition:
         """Run a query on the server; after an error the next one gets a new connection."""
         try:
             if self._connection is None:
-                self._connection = connect(self._url, application_name="headrace wait")
+                self._connection = connect(self.database, application_name="headrace wait")
             return ask(self._connection)
         except HeadraceError:
             self._drop_connection()

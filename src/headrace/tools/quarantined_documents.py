@@ -75,8 +75,8 @@ def retry_quarantined(
     """Build quarantined documents of a cluster again; those that are accepted leave the quarantine.
 
     Raises:
-        HeadraceError: USAGE for a sink that is no cluster of the deployment; SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; BINDING, CONNECTION,
-            DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+        HeadraceError: USAGE for a sink that is no cluster of the deployment; SLOT_UNKNOWN; SCHEMA_CHANGED:
+            an index was built from other files; BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     left: list[Quarantined] = []
     target = project.find_cluster(sink)
@@ -94,14 +94,13 @@ def retry_quarantined(
                 # They stay, to be looked at: only who drops them says that they are not needed.
                 left += [replace(entry, reason=gone) for entry in entries]
             else:
-                left += _retry(inspection, target, endpoints, applied, quarantine, entries)
+                left += _retry(inspection, target, applied, quarantine, entries)
     return RetriedDocuments(len(found), left)
 
 
 def _retry(
     inspection: Inspection,
     target: SinkTarget,
-    endpoints: Endpoints,
     applied: AppliedPosition,
     quarantine: Quarantine,
     entries: Sequence[Quarantined],
@@ -114,7 +113,7 @@ def _retry(
     routed = {index} if spec.routing is not None else ()
     writer = open_writer(applied.documents, {index: served.write_alias}, target.writer_options(), routed)
     left = [entry for entry in entries if entry.generation != served.generation]
-    with contextlib.closing(writer), ReadSession(endpoints.database) as session:
+    with contextlib.closing(writer), ReadSession(applied.database) as session:
         database = DatabaseDocuments(session, spec, inspection.catalog)
         documents = IndexDocuments(applied.documents, served.generation, routed=bool(routed))
         levels = max(len(path.hops) for path in find_paths(spec, inspection.catalog))

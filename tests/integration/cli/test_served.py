@@ -82,8 +82,9 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
 def test_the_quarantine_of_a_secondary_cluster_is_its_own(
     stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    beside = f'''\n[sinks.other]\ntype = "opensearch"\nurl = "{stock.sink}"\nprefix = "{stock.name}_o_"\n'''
-    stock.config.write_text(f"{stock.config.read_text()}{beside}number_of_replicas = 0\n")
+    beside = {"type": "opensearch", "url": stock.sink, "prefix": f"{stock.name}_o_", "number_of_replicas": 0}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in beside.items()]
+    stock.config.write_text("\n".join([stock.config.read_text(), "[sinks.other]", *lines, ""]))
     made = stock.seed_beside("other")
     id_, key = next(iter(stock.ids())), StateKey(stock.name, stock.prefix, "other")
     with contextlib.closing(Client(Endpoint((stock.sink,)))) as client:
