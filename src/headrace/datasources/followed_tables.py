@@ -8,6 +8,7 @@ have not reached yet.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,12 +23,7 @@ from headrace.capture.named_in_log import NamedInLog
 from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
-from headrace.datasources.publication_membership import (
-    Published,
-    check_published,
-    read_all_published,
-    read_published,
-)
+from headrace.datasources.publication_membership import Published, read_all_published, read_published
 from headrace.datasources.query_schema import RowsPlan, named_tables
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, Retry
@@ -41,6 +37,7 @@ from headrace.postgres.publication import read_published_roots
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.session import ReadSession
 
+_LOG = logging.getLogger(__name__)
 _KEY, _SINCE = "tables", "since"
 _WATCH_SECONDS = 10.0
 
@@ -218,8 +215,25 @@ class FollowedTables:
             self._compare(before, found, "since the checkpoint was written")
 
     def _compare(self, before: Published, now: Published, since: str) -> None:
-        options = self._options
-        check_published(before, now, options.publication, since, allows_loss=not options.fail_on_data_loss)
+        """Check that the publication has sent all `since` the moment `before`; else end, or warn.
+
+        Raises:
+            HeadraceError: PUBLICATION.
+        """
+        if (what := before.lost(now)) is None:
+            return
+        cause = (
+            f"the publication {self._options.publication!r} {what} {since}: what was changed meanwhile may "
+            "be missing from the log"
+        )
+        if self._options.fail_on_data_loss:
+            raise HeadraceError(
+                Kind.PUBLICATION,
+                cause,
+                "Start with a new checkpoint and slot, and load the tables again; or set "
+                "failOnDataLoss=false, which goes on without these changes.",
+            )
+        _LOG.warning("%s", cause)
 
     def publish(self, new: Sequence[TableName], tables: Sequence[TableName] = ()) -> None:
         """Make sure that the publication sends `tables`, and add the tables that are `new` to it."""

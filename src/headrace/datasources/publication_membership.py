@@ -7,13 +7,11 @@ made again: PostgreSQL 18 leaves out of a backlog, in silence, what was changed 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.capture import LogOrigin
-from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table, one_table
 from headrace.postgres.connection import Connection, query
@@ -21,7 +19,6 @@ from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_last_alteration, read_memberships
 from headrace.postgres.server import read_identifier
 
-_LOG = logging.getLogger(__name__)
 _KEY = "published"
 _DATABASE = "SELECT oid::bigint FROM pg_database WHERE datname = current_database()"
 
@@ -93,34 +90,3 @@ def read_published(connection: Connection, publication: str, tables: Collection[
     system, [(database,)] = read_identifier(connection), query(connection, _DATABASE)
     place = (None if system is None else str(system), int(database))
     return Published(read_last_alteration(connection, publication), members, place)
-
-
-def check_published(
-    before: Published, now: Published, publication: str, since: str, *, allows_loss: bool
-) -> None:
-    """Check that nothing is missing from the log between two moments.
-
-    Args:
-        before, now: how the tables were and are published.
-        publication: its name, for messages.
-        since: when `before` was, for messages.
-        allows_loss: continue without what is lost, with a warning.
-
-    Raises:
-        HeadraceError: PUBLICATION.
-    """
-    what = before.lost(now)
-    if what is None:
-        return
-    cause = (
-        f"the publication {publication!r} {what} {since}: what was changed meanwhile may be missing from the "
-        "log"
-    )
-    if not allows_loss:
-        raise HeadraceError(
-            Kind.PUBLICATION,
-            cause,
-            "Start with a new checkpoint and slot, and load the tables again; or set failOnDataLoss=false, "
-            "which goes on without these changes.",
-        )
-    _LOG.warning("%s", cause)
