@@ -75,23 +75,24 @@ def check_upgraded(
         )
     facts = read_slot(connection, slot)
     why = next(_obstacles(now, facts, reached, before), None)
-    if why is None and facts is not None and facts.active_pid is not None:
-        raise slot_in_use(facts)
-    if why is None and facts is not None and facts.catalog_xmin is not None:
+    if why is None:
+        assert facts is not None, "a missing slot is an obstacle"
+        assert facts.confirmed_flush is not None, "a logical slot that is not lost has been confirmed"
+        assert facts.catalog_xmin is not None, "it keeps the catalog that it decodes with"
+        if facts.active_pid is not None:
+            raise slot_in_use(facts)
         altered = read_last_alteration(connection, publication)
-        if altered is not None and is_since(altered, facts.catalog_xmin):
-            why = f"the publication {publication!r} was altered, or made, after the upgrade"
-        else:
+        if altered is None or not is_since(altered, facts.catalog_xmin):
             why = next(iter(differences(facts.catalog_xmin)), None)
-    if why is not None:
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"this server is not what pg_upgrade makes of the one that was read: {why}",
-            f"Lead the address to the upgraded server. If it was made in another way: {start_over}",
-        )
-    assert facts is not None, "a missing slot is an obstacle"
-    assert facts.confirmed_flush is not None, "a logical slot that is not lost has been confirmed"
-    return facts.confirmed_flush
+            if why is None:
+                return facts.confirmed_flush
+        else:
+            why = f"the publication {publication!r} was altered, or made, after the upgrade"
+    raise HeadraceError(
+        Kind.CONTINUITY,
+        f"this server is not what pg_upgrade makes of the one that was read: {why}",
+        f"Lead the address to the upgraded server. If it was made in another way: {start_over}",
+    )
 
 
 def _obstacles(

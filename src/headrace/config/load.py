@@ -97,12 +97,8 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     control = _with_files_below(folder, deployment.control, ("certificate_file", "key_file"))
     tokens = tuple(_with_files_below(folder, token, ("token_file",)) for token in control.tokens)
     control = control.model_copy(update={"tokens": tokens})
-    source = deployment.source
-    files = {key: getattr(source, key) for key in ("ssl_root_cert", "ssl_cert", "ssl_key")}
-    # `system` is no file: libpq takes what the machine trusts.
-    paths = {key: str(folder / file) for key, file in files.items() if file not in {None, "system"}}
-    source = source.model_copy(update=paths)
-    update = {"source": source, "indexes": indexes, "sinks": sinks, "control": control}
+    certificates = _with_files_below(folder, deployment.source, ("ssl_root_cert", "ssl_cert", "ssl_key"))
+    update = {"source": certificates, "indexes": indexes, "sinks": sinks, "control": control}
     if deployment.mirror is not None:
         location = deployment.mirror.location
         if is_folder(location):
@@ -117,7 +113,8 @@ _INDEX_FILES = ("schema_path", "settings_file", "mappings_file")
 
 def _with_files_below(folder: Path, model: _Model, keys: Iterable[str]) -> _Model:
     """Return a copy whose files, those of `keys`, have absolute paths."""
-    files = {key: folder / file for key in keys if (file := getattr(model, key)) is not None}
+    # `system` is no file: libpq takes what the machine trusts.
+    files = {key: folder / file for key in keys if (file := getattr(model, key)) not in {None, "system"}}
     return model.model_copy(update=files)
 
 

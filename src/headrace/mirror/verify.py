@@ -39,7 +39,7 @@ from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import Wait
+from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -207,18 +207,24 @@ class LakeComparer:
             return TableComparison(name)  # the database does not have it any more, and the mirror leaves it
         try:
             [action] = self.observer.decide({name: table}, {name: known})[0].values()
-            # Rows of one mode read as another's would all be wrong, or could not be read.
-            if isinstance(action, Wait) and not action.ends_with_load:
-                return TableComparison(name, waits_for=action.error.cause)
-            found = self._compare(name)
-            if repair and (found.wrong or found.undecided or isinstance(action, Wait)):
-                self._read_again(found, known)
-            else:
-                found.waits_for = known.waits_for
+            return self._compare_as(action, name, known, repair=repair)
         except self.loader.waiting.failures as error:
             if isinstance(error, HeadraceError) and not concerns_table(error):
                 raise
             return TableComparison(name, waits_for=self.loader.waiting.failure_of(table, error).cause)
+
+    def _compare_as(
+        self, action: Action, name: TableName, known: TablePosition, *, repair: bool
+    ) -> TableComparison:
+        """Compare one table of which `action` is to be done."""
+        # Rows of one mode read as another's would all be wrong, or could not be read.
+        if isinstance(action, Wait) and not action.ends_with_load:
+            return TableComparison(name, waits_for=action.error.cause)
+        found = self._compare(name)
+        if repair and (found.wrong or found.undecided or isinstance(action, Wait)):
+            self._read_again(found, known)
+        else:
+            found.waits_for = known.waits_for
         return found
 
     def _find_unloaded(self, known: Mapping[TableName, TablePosition]) -> Iterator[TableComparison]:

@@ -238,11 +238,9 @@ def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
     # Of several hosts or addresses psycopg lists the attempts. One that may pass may be the primary's.
     attempts = _ATTEMPT.split(str(error))[1:] or [str(error)]
     refusals = [_connection_refusal(_as_line(attempt), address) for attempt in attempts]
-    for refusal in refusals:
-        if refusal is None or refusal.retry is not Retry.NEVER:
-            break
-    else:
-        refusal = refusals[0]
+    refusal = next(
+        (found for found in refusals if found is None or found.retry is not Retry.NEVER), refusals[0]
+    )
     if refusal is not None:
         return refusal
     text = _as_line(str(error))

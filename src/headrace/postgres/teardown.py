@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.identity import IdentityFacts, alter_identity
-from headrace.postgres.publication import OPERATIONS, PublicationFacts, RecordedIdentity
+from headrace.postgres.publication import OPERATIONS, PublicationFacts, RecordedIdentity, SetupRecord
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.slot import SlotFacts
 
@@ -29,27 +29,35 @@ def plan_teardown(
     if publication.record is None:
         stays = f"the publication {identifier(publication.name)} was not created by Headrace and stays"
         return SetupPlan(steps, warnings=(stays,))
-    present = {facts.table: facts for facts in tables}
-    restored: list[Step] = []
-    warnings: list[str] = []
-    indexes = set(publication.record.indexes)
-    for name, (before, after) in sorted(publication.record.identities.items()):
-        # A table that was dropped needs nothing.
-        current = present[name].current if name in present else before
-        # What somebody has set since is theirs.
-        if current == after != before:
-            if before.index is not None and not present[name].has_index(before.index):
-                warnings.append(f"the replica identity of {name} stays: its index {before.index} is gone")
-                indexes.discard(TableName(name.schema, after.index or ""))
-            else:
-                restored.append(_restore_identity(name, before, after))
-        elif current != before:
-            warnings.append(f"the replica identity of {name} was altered since by another role and stays")
-    dropped = tuple(_drop_index(index) for index in sorted(indexes))
+    restored, warnings, used = _restore_identities(publication.record, tables)
+    dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes - used))
     silenced = (_stop_publishing(publication.name),) if restored else ()
     # The publication last: its comment is the record by which a second call finishes the work.
     last = _drop_publication(publication.name)
     return SetupPlan((*steps, *silenced, *restored, *dropped, last), warnings=tuple(warnings))
+
+
+def _restore_identities(
+    record: SetupRecord, tables: Sequence[IdentityFacts]
+) -> tuple[list[Step], list[str], set[TableName]]:
+    """Return the steps that restore identities, warnings of those that stay, and indexes that these use."""
+    steps: list[Step] = []
+    warnings: list[str] = []
+    used: set[TableName] = set()
+    present = {facts.table: facts for facts in tables}
+    for name, (before, after) in sorted(record.identities.items()):
+        facts = present.get(name)
+        if facts is None or facts.current == before:  # a table that was dropped needs nothing
+            continue
+        # What somebody has set since is theirs.
+        if facts.current != after:
+            warnings.append(f"the replica identity of {name} was altered since by another role and stays")
+        elif before.index is not None and not facts.has_index(before.index):
+            warnings.append(f"the replica identity of {name} stays: its index {before.index} is gone")
+            used.add(TableName(name.schema, after.index or ""))
+        else:
+            steps.append(_restore_identity(name, before, after))
+    return steps, warnings, used
 
 
 def _drop_slot(name: str) -> Step:

@@ -77,20 +77,7 @@ class BoardCollector(Collector):
             [((), view.stages.malformed_contexts)],
         )
         yield _stalled(view.stalled)
-        for name, (text, of_index) in _INDEXES.items():
-            yield gauge(name, text, ("index",), (((index.name,), of_index(index)) for index in view.indexes))
-        yield gauge(
-            "headrace_index_waits",
-            "1 while an index, perhaps of a secondary sink, waits or has failed; /status says why.",
-            ("index", "sink"),
-            (((unit.index, unit.sink), unit.is_stuck) for unit in view.units),
-        )
-        yield gauge(
-            "headrace_quarantined_documents",
-            "Documents of the index in quarantine; those of a secondary sink with its name.",
-            ("index", "sink"),
-            (((index.name, sink), index.quarantined) for sink, index in _in_all_sinks(view)),
-        )
+        yield from _indexes(view)
         for name, (text, of_sink) in _SINKS.items():
             samples = (((sink.name,), of_sink(sink)) for sink in view.sinks)
             kind = _counter if name == "headrace_sink_retries" else gauge
@@ -106,6 +93,23 @@ class BoardCollector(Collector):
             ("order", "outcome"),
             sorted(view.control_requests.items()),
         )
+
+
+def _indexes(view: View) -> Iterator[Metric]:
+    for name, (text, of_index) in _INDEXES.items():
+        yield gauge(name, text, ("index",), (((index.name,), of_index(index)) for index in view.indexes))
+    yield gauge(
+        "headrace_index_waits",
+        "1 while an index, perhaps of a secondary sink, waits or has failed; /status says why.",
+        ("index", "sink"),
+        (((unit.index, unit.sink), unit.is_stuck) for unit in view.units),
+    )
+    yield gauge(
+        "headrace_quarantined_documents",
+        "Documents of the index in quarantine; those of a secondary sink with its name.",
+        ("index", "sink"),
+        (((index.name, sink), index.quarantined) for sink, index in _in_all_sinks(view)),
+    )
 
 
 def _in_all_sinks(view: View) -> Iterator[tuple[str, IndexStatus]]:
