@@ -35,9 +35,11 @@ _CLOCKS = frozenset(
 _VOLATILE = frozenset(
     "now clock_timestamp statement_timestamp transaction_timestamp timeofday random random_normal setseed "
     "gen_random_uuid uuidv4 uuidv7 nextval currval lastval setval txid_current pg_current_xact_id pg_sleep "
-    "current_setting set_config pg_backend_pid age".split()
+    "current_setting set_config pg_backend_pid".split()
 )
-_MOMENT = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+[\d:.]+\S*)?\s*", re.IGNORECASE)
+_MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
+# Beside such a word stand dates, times and zones: `today 10:00 PM`, `now CET`, but not `today is fine`.
+_BESIDE = re.compile(r".*[\d/].*|[^a-z]{1,5}|(?i:am|pm|utc)")
 _CALL = re.compile(
     r"""(?:(?P<schema>"(?:[^"]|"")+"|[^\W\d]\w*)\s*\.\s*)?(?P<name>"(?:[^"]|"")+"|[^\W\d]\w*)\s*\("""
 )
@@ -57,9 +59,7 @@ def raw_problem(sql: str, *, unsafe: bool = False) -> str | None:
     for match in _TOKEN.finditer(sql):
         reason = _ending_token(match.lastgroup, match[0])
         if reason is None and not unsafe:
-            # A column may be called `age` or `random`.
-            called = sql[match.end() :].lstrip().startswith("(")
-            reason = _volatile_token(match.lastgroup, match[0], called=called)
+            reason = _volatile_token(match.lastgroup, match[0], sql[match.end() :].lstrip())
         if reason is not None:
             return f"a raw filter may not hold {reason}"
         # A condition stands in parentheses of its own: it must not close them.
@@ -71,7 +71,8 @@ def raw_problem(sql: str, *, unsafe: bool = False) -> str | None:
 
 def is_moment(text: str) -> bool:
     """Return whether PostgreSQL reads the text, as a date or time, as another value at every reading."""
-    return _MOMENT.fullmatch(text) is not None
+    rest = [word for word in text.split() if word.lower() not in _MOMENTS]
+    return len(rest) < len(text.split()) and all(map(_BESIDE.fullmatch, rest))
 
 
 def called_functions(sql: str) -> Iterator[tuple[str | None, str]]:
@@ -95,17 +96,29 @@ def _ending_token(kind: str | None, token: str) -> str | None:
     return "a quote that is never closed" if kind == "broken" or token in {"'", '"'} else None
 
 
-def _volatile_token(kind: str | None, token: str, *, called: bool) -> str | None:
-    """Return what can change without a change of the row; None where nothing can."""
+def _volatile_token(kind: str | None, token: str, rest: str) -> str | None:
+    """Return what can change without a change of the row; None where nothing can; `rest` follows it."""
     # Quotes do not hide a function: `"now"()` calls now().
     name = token.strip('"').lower()
     if kind == "word" and name in _STATEMENTS:
         return f"the subquery or statement that {token} begins"
-    if (kind == "word" and name in _CLOCKS) or (called and name in _VOLATILE):
+    # A column may be called `age` or `random`, and of two moments `age` is always the same.
+    is_volatile = name in _VOLATILE or (name == "age" and not _has_comma(rest))
+    if (kind == "word" and name in _CLOCKS) or (rest.startswith("(") and is_volatile):
         return f"{token}, which differs from one reading to the next"
     if kind == "text" and is_moment(_content(token)):
         return f"{token}, which is another moment at every reading"
     return None
+
+
+def _has_comma(sql: str) -> bool:
+    """Return whether the parentheses with which the text begins hold more than one argument."""
+    depth = 0
+    for match in _TOKEN.finditer(sql):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(match[0], 0)
+        if depth < 1 or (depth == 1 and match[0] == ","):
+            return depth == 1
+    return False
 
 
 def _content(token: str) -> str:

@@ -15,6 +15,10 @@ from headrace.schema.raw import called_functions, is_moment, raw_problem
         ("at > timestamp ' tomorrow '", "' tomorrow '"),
         ("at > E'yesterday 12:00'", "E'yesterday 12:00'"),
         ("at > $$now$$", "$$now$$"),
+        ("at > '10:00 today'", "'10:00 today'"),
+        ("age(at) > '1 day'", "age"),
+        ("age((greatest(at, b))) > '1 day'", "age"),
+        ("age(array[a, b][1]) > '1 day'", "age"),
         ("at > $a$now$a$", "$a$now$a$"),
         ("a IN (VALUES (1))", "VALUES"),
         ("random () < 1", "random"),
@@ -37,7 +41,16 @@ def test_what_could_end_the_condition_is_never_accepted(sql: str) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["state = 'nowhere'", "state = 'today is fine'", "a = 'it''s now'", '"now" = 1', "at > '2024-01-01'"],
+    [
+        "state = 'nowhere'",
+        "state = 'today is fine'",
+        "state = 'available now'",
+        "a = 'it''s now'",
+        '"now" = 1',
+        "at > '2024-01-01'",
+        "age(at, timestamp '2024-01-01') > '1 day'",
+        "age (lower(span), b) > '1 day' AND age > 3",
+    ],
 )
 def test_texts_that_only_look_like_moments_are_texts(sql: str) -> None:
     assert raw_problem(sql) is None
@@ -45,7 +58,17 @@ def test_texts_that_only_look_like_moments_are_texts(sql: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("now", True), ("Today 10:00", True), ("epoch", False), ("infinity", False), ("", False)],
+    [
+        ("now", True),
+        ("Today 10:00", True),
+        (" 10:00 today ", True),
+        ("10:00 PM TOMORROW +02", True),
+        ("today 9:30 am CET", True),
+        ("yesterday Europe/Berlin", True),
+        ("epoch", False),
+        ("infinity", False),
+        ("", False),
+    ],
 )
 def test_moments(text: str, *, expected: bool) -> None:
     assert is_moment(text) is expected
