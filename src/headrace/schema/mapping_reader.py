@@ -28,18 +28,18 @@ class Mistakes:
 
     def __init__(self, source: SchemaSource) -> None:
         self.source = source
-        self.errors: list[LocatedError] = []
+        self.errors: dict[tuple[int, int | None, str], LocatedError] = {}
+        """By line, column and problem."""
 
     def add(self, at: Node | Place, problem: str, remedy: str = "") -> None:
         """Note a mistake; the same one at the same place (an alias) only once."""
         place = at if isinstance(at, Place) else self.source.place_of(at)
         error = LocatedError(Kind.SCHEMA, place, problem, remedy)
-        if all(str(error) != str(known) for known in self.errors[-50:]):
-            self.errors.append(error)
+        self.errors.setdefault((place.line, place.column, problem), error)
 
     def in_file_order(self) -> list[LocatedError]:
         """Return the mistakes in the order of the file."""
-        return sorted(self.errors, key=lambda error: (error.place.line, error.place.column))
+        return sorted(self.errors.values(), key=lambda error: (error.place.line, error.place.column))
 
 
 def read_identifier(mistakes: Mistakes, node: Node) -> str:

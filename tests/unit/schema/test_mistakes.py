@@ -169,6 +169,14 @@ def test_an_error_has_its_column_and_its_line(load: Load) -> None:
     assert (error.place.line, error.place.column, error.place.text) == (2, 8, "table: a-b")
 
 
+def test_mistakes_that_an_alias_repeats_are_told_once(load: Load) -> None:
+    fields = "".join(f"      - keyword: a\n        wrong{number}: 1\n" for number in range(60))
+    with pytest.raises(ErrorGroup) as raised:
+        load(f"{HEAD}fields:\n  - object: a\n    fields: &all\n{fields}  - object: b\n    fields: *all\n")
+    told = [error.cause for error in raised.value.errors]
+    assert [sum(f"'wrong{number}'" in cause for cause in told) for number in range(60)] == [1] * 60
+
+
 def test_an_expansion_bomb_ends_quickly(load: Load) -> None:
     """Each level holds the one before it ten times."""
     fields = "&a [{keyword: x}]"
