@@ -15,7 +15,7 @@ from headrace.assembly.matching import column_list, render_objects, unused_name
 from headrace.assembly.plan import DocumentPlan, RowCondition, columns_read
 from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, strategy_for_keys, uses_sets
 from headrace.assembly.render import Alias, render_object, where_clause
-from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
+from headrace.catalog.comparison import cast_type, equal, is_foreign, operator
 from headrace.catalog.table import Catalog, Column
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.quoting import table as table_sql
@@ -365,7 +365,7 @@ def _lot(id_: str, seed: str) -> str:
 
 def _after(order: tuple[Column, ...], first: int) -> str:
     """Render that a row comes after the values of the parameters from `$first` on."""
-    columns = [plain(column_sql(str(_ROOT), column), column) for column in order]
+    columns = [column_sql(str(_ROOT), column) for column in order]
     values = [f"${first + number}::{cast_type(column)}" for number, column in enumerate(order)]
     if not any(is_foreign(column) for column in order):
         return f"({', '.join(columns)}) > ({', '.join(values)})"
