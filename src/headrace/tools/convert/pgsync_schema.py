@@ -274,10 +274,10 @@ class _Converter:
                 return
             own = self._own_key(above, key, taken)
             joined = junction_words(above.side, side, between, own)
-        found = {**joined, **self._content(at, child)}
+        found = {**joined, **self._content(above, at, child)}
         if own != key:
             self._map(above.path, key, plain_mapping(found))
-        elif options := self._options(found, mapping):
+        elif not found.get("scalar") and (options := self._options(found, mapping)):
             found["options"] = options
         fields = found.pop("fields")
         yield {**found, "fields": fields}  # the longest is the last
@@ -286,11 +286,11 @@ class _Converter:
         """Return the mapping of a join; a list is made of plain objects, as clusters map it by themselves."""
         options = {word: value for word, value in mapping.items() if word not in ("type", "properties")}
         is_list = "has_many" in join or "many_to_many" in join
-        if is_list and not join.get("scalar") and mapping.get("type") != "nested":
+        if is_list and mapping.get("type") != "nested":
             return {"type": "object", **options}
         return options
 
-    def _content(self, at: _At, child: Child) -> FieldEntry:
+    def _content(self, above: _At, at: _At, child: Child) -> FieldEntry:
         """Return what a join holds: an object's fields, or the one value."""
         if not child.relationship.scalar:
             return {"fields": self._object_fields(at)}
@@ -301,7 +301,10 @@ class _Converter:
             self._notes.differs((*at.place, "transform"), text)
             self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = name if _KEY.fullmatch(name) else "value"
-        return {"scalar": True, "fields": [column_field(key, column, _entry(at.mapping, name))]}
+        # PGSync maps the values by the key of their list.
+        mapping = _entry(above.mapping, at.path[-1])
+        mapping.pop("properties", None)
+        return {"scalar": True, "fields": [column_field(key, column, mapping or _entry(at.mapping, name))]}
 
     def _scalar_column(self, at: _At) -> Column:
         """Return the column whose values stand in place of objects: the first one, or else the key."""
@@ -322,7 +325,7 @@ class _Converter:
         related = join_words(
             middle, at.side, between.right, to_many=is_list, key=inner, at=where, notes=self._notes
         )
-        related |= self._content(at, child)
+        related |= self._content(above, at, child)
         left = between.left.ordered_by(above.side.key)
         self._map(above.path, key, plain_mapping(related))
         return {

@@ -18,8 +18,10 @@ import pytest
 from headrace.config.deployment import Deployment, IndexEntry
 from headrace.config.load import load_deployment
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect
 from headrace.schema.load import load_schema
+from headrace.sinks.opensearch import mapping
 from headrace.tools.convert import Conversion, convert_pgsync
 from headrace.tools.preview import open_preview
 from support.pgsync_oracle import Town, documents
@@ -159,6 +161,48 @@ def test_documents_of_odd_trees_are_what_pgsync_promises(
     odd = dataclasses.replace(converted, entries={found.name: found for found in deployment.indexes})
     wanted = documents(entry, converted.town)
     assert in_order(assembled(odd, str(entry["index"]))) == in_order(wanted)
+
+
+def moods(label: str) -> dict[str, Any]:
+    return {
+        "table": "mood",
+        "label": label,
+        "columns": ["name"],
+        "relationship": {"type": "one_to_many", "variant": "scalar", "through_tables": ["album_mood"]},
+    }
+
+
+REPLIES = {
+    "table": "reply",
+    "label": "replies",
+    "columns": ["text"],
+    "relationship": {"type": "one_to_many", "variant": "scalar", "through_tables": ["offered_reply"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "child"), [("album", moods("moods")), ("album", moods("its-moods")), ("riddle", REPLIES)]
+)
+def test_a_list_of_values_has_the_type_that_pgsync_maps_it_to(
+    converted: Converted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    child: Mapping[str, Any],
+) -> None:
+    """Also under a key that only a step can give, and out of a junction between keys of two columns."""
+    key = str(child["label"])
+    wanted = {"type": "keyword", "normalizer": "lowercase"}
+    node = {"table": table, "columns": [], "children": [child], "transform": {"mapping": {key: wanted}}}
+    index = f"typed_{key.replace('-', '_')}"
+    (tmp_path / "schema.json").write_text(json.dumps([{"database": "town", "index": index, "nodes": node}]))
+    for name, text in convert_pgsync(tmp_path / "schema.json", converted.url, SINK, {}).files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    project = open_project(tmp_path / "headrace.toml", {})
+    made = mapping(project.specs[index], project.primary.index_options(index))
+    found = made["mappings"]["properties"][key]
+    assert found == {**found, **wanted}
 
 
 def test_what_the_database_does_not_have_is_listed(converted: Converted, tmp_path: Path) -> None:
