@@ -235,12 +235,7 @@ def pooler_error(place: str, reason: str) -> HeadraceError:
 def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
     """Return the error of a failed attempt to connect, or of the first statements, without passwords."""
     address = parse_address(url)
-    # Of several hosts or addresses psycopg lists the attempts. One that may pass may be the primary's.
-    attempts = _ATTEMPT.split(str(error))[1:] or [str(error)]
-    refusals = [_connection_refusal(_as_line(attempt), address) for attempt in attempts]
-    refusal = next(
-        (found for found in refusals if found is None or found.retry is not Retry.NEVER), refusals[0]
-    )
+    refusal = _find_refusal(str(error), address)
     if refusal is not None:
         return refusal
     text = _as_line(str(error))
@@ -253,6 +248,15 @@ def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
         f"no connection to the database at {address.place}: {_reason(text)}",
         _ANSWERED if is_answer else "Check host and port and that the server runs.",
     )
+
+
+def _find_refusal(text: str, address: Address) -> HeadraceError | None:
+    """Return what the attempts to connect mean; None where nothing says that they cannot succeed."""
+    # Of several hosts or addresses psycopg lists each. One that may pass may be the primary's.
+    attempts = _ATTEMPT.split(text)[1:] or [text]
+    refusals = [_connection_refusal(_as_line(attempt), address) for attempt in attempts]
+    passing = (found for found in refusals if found is None or found.retry is not Retry.NEVER)
+    return next(passing, refusals[0])
 
 
 def _as_line(text: str) -> str:
