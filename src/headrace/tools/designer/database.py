@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from headrace.assembly.trials import query_findings, try_reading
 from headrace.catalog import Catalog, list_tables, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.catalog.checks import nested_findings
@@ -15,7 +16,6 @@ from headrace.catalog.suggestion import Suggester
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pipeline.inspection import query_findings, try_reading
 from headrace.postgres.connection import place
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
