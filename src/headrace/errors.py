@@ -142,6 +142,7 @@ class HeadraceError(Exception):
         tables: the tables that it concerns, as `str(TableName)`; of a partition its topmost table.
         units: the units that it concerns: generations, by their names. Without tables and units it may
             concern all.
+        sql: the statements that mend it, each ready to run; of a remedy that is no SQL there are none.
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
@@ -152,11 +153,17 @@ class HeadraceError(Exception):
         self.detail = detail
         self.tables: frozenset[str] = frozenset()
         self.units: frozenset[str] = frozenset()
+        self.sql: tuple[str, ...] = ()
 
     def concerning(self, *, tables: Iterable[object] = (), units: Iterable[str] = ()) -> Self:
         """Note further tables and units that the error concerns; return the error."""
         self.tables |= {str(table) for table in tables}
         self.units |= set(units)
+        return self
+
+    def mended_by(self, statements: Iterable[str]) -> Self:
+        """Note the statements that mend it, each ready to run; return the error."""
+        self.sql = tuple(statements)
         return self
 
     def for_transport(self) -> str:
@@ -203,7 +210,7 @@ class HeadraceError(Exception):
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         """Return what `__reduce__` of the class returns, with what the error concerns as its state."""
-        return *self.__reduce__()[:2], {"tables": self.tables, "units": self.units}
+        return *self.__reduce__()[:2], {"tables": self.tables, "units": self.units, "sql": self.sql}
 
     @classmethod
     def find(cls, text: str) -> Self | None:

@@ -54,8 +54,8 @@ def try_reading(
     """
     refused = unreadable_tables(session, usage, catalog, [spec.table for spec in specs])
     found = [
-        BindingFinding("error", error, (sql,)) if sql else BindingFinding("warning", error)
-        for error, sql in refused.values()
+        BindingFinding("warning" if isinstance(error, LockedError) else "error", error)
+        for error in refused.values()
     ]
     for spec in specs:
         wrong = _try_filters(session, spec, catalog, refused)

@@ -26,8 +26,8 @@ SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
 
 def unreadable_tables(
     session: ReadSession, usage: Usage, catalog: Catalog, roots: Iterable[TableName]
-) -> dict[TableName, tuple[HeadraceError, str]]:
-    """Return each table that this role cannot read as it must, with the error and the SQL that grants it.
+) -> dict[TableName, HeadraceError]:
+    """Return each table that this role cannot read as it must, with the error, whose SQL grants it.
 
     The error of a table that is locked is a `LockedError`, without SQL.
 
@@ -66,14 +66,12 @@ def _test_query(name: TableName, columns: Sequence[str]) -> str:
     return f"SELECT 1 FROM {quoted(name)} WHERE false AND ({tests})"  # noqa: S608 - quoted
 
 
-def _find_problem(
-    session: ReadSession, name: TableName, columns: Sequence[str]
-) -> tuple[HeadraceError, str] | None:
-    """Return why the role cannot read these columns, and the SQL that grants it; None where it can."""
+def _find_problem(session: ReadSession, name: TableName, columns: Sequence[str]) -> HeadraceError | None:
+    """Return why the role cannot read these columns; None where it can."""
     try:
         session.query(_test_query(name, columns))
     except LockedError as error:
-        return error, ""
+        return error
     except HeadraceError as error:
         if error.kind is not Kind.PRIVILEGE:
             raise
@@ -81,7 +79,7 @@ def _find_problem(
     return None
 
 
-def _explain(session: ReadSession, name: TableName) -> tuple[HeadraceError, str]:
+def _explain(session: ReadSession, name: TableName) -> HeadraceError:
     [(role, may_use_schema, has_row_security)] = session.query(_REASON, (name.schema, name.name))
     if has_row_security:
         grant = f"ALTER ROLE {identifier(role)} BYPASSRLS;"
@@ -96,4 +94,4 @@ def _explain(session: ReadSession, name: TableName) -> tuple[HeadraceError, str]
     else:
         grant = f"GRANT SELECT ON {quoted(name)} TO {identifier(role)};"
         cause, remedy = f"the role {role} may not read {name}", f"Run: {grant}"
-    return HeadraceError(Kind.PRIVILEGE, cause, remedy), grant
+    return HeadraceError(Kind.PRIVILEGE, cause, remedy).mended_by([grant])

@@ -42,15 +42,10 @@ _FLAT = "flat_object"
 
 @dataclass(frozen=True, slots=True)
 class BindingFinding:
-    """A problem of a schema: an `error` that must be corrected, or a `warning` that documents survive.
-
-    Attributes:
-        sql: statements that mend it, each ready to run.
-    """
+    """A problem of a schema: an `error` that must be corrected, or a `warning` that documents survive."""
 
     level: Literal["error", "warning"]
     error: HeadraceError
-    sql: tuple[str, ...] = ()
 
 
 def bind(spec: IndexSpec, catalog: Catalog) -> list[HeadraceError]:
@@ -432,8 +427,8 @@ class _Binder:
 
     def _advise(self, level: Literal["error", "warning"], place: Place, advice: Advice | None) -> None:
         if advice is not None:
-            error = LocatedError(Kind.BINDING, place, advice.problem, advice.remedy)
-            self.findings.append(BindingFinding(level, error, advice.sql))
+            error = LocatedError(Kind.BINDING, place, advice.problem, advice.remedy).mended_by(advice.sql)
+            self.findings.append(BindingFinding(level, error))
 
     def _error(self, place: Place, problem: str, remedy: str) -> None:
         self._advise("error", place, Advice(problem, remedy))

@@ -245,7 +245,7 @@ def _distinct(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
     """Return the findings; of those that the same SQL fixes only the first."""
     first: dict[object, BindingFinding] = {}
     for finding in findings:
-        first.setdefault(finding.sql or str(finding.error), finding)
+        first.setdefault(finding.error.sql or str(finding.error), finding)
     return list(first.values())
 
 

@@ -36,7 +36,8 @@ class FailingWriters:
         """Return the error for it."""
         run = f"Run: {'; '.join(self.remedy)}; or give" if self.remedy else "Give"
         advice = f"{run} it a replica identity over a unique index of ordinary columns that are NOT NULL."
-        return HeadraceError(Kind.REPLICA_IDENTITY, self.cause, advice)
+        error = HeadraceError(Kind.REPLICA_IDENTITY, self.cause, advice)
+        return error.mended_by(f"{statement};" for statement in self.remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,7 +372,7 @@ def publication_problems(
             Kind.PUBLICATION,
             f"the publication {identifier(facts.name)} {gap.what}",
             f"Run: {in_one_transaction(gap.remedy)} Or name another publication.",
-        )
+        ).mended_by([in_one_transaction(gap.remedy)])
         for gap in publication_gaps(facts, read, roots)
     )
 

@@ -186,12 +186,12 @@ def _identity_missing(facts: IdentityFacts, change: IdentityChange, before: Iter
             f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
         )
     first = (sql for step in before for sql in step.statements)
-    statement = "; ".join((*first, *identity_statements(change)))
+    statements = (*first, *identity_statements(change))
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"{cause}; its replica identity is {change.before.kind}",
-        f'Run `headrace setup`, or set replica_identity = "auto", or run: {statement}',
-    )
+        f'Run `headrace setup`, or set replica_identity = "auto", or run: {"; ".join(statements)}',
+    ).mended_by(f"{statement};" for statement in statements)
 
 
 def unusable_tables(
@@ -397,10 +397,10 @@ def _unmanaged_publication(
     if existing is None:
         names = ", ".join(quoted(name) for name in missing)
         cause = f"there is no publication {named}"
-        sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_options(version)});"
+        sql = [f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_options(version)});"]
     else:
         cause = f"the publication {named} does not publish {', '.join(map(str, missing))}"
-        sql = " ".join(step.sql.replace("\n", " ") for step in add_table_steps(missing, publication, slot))
+        sql = [step.sql.replace("\n", " ") for step in add_table_steps(missing, publication, slot)]
     return HeadraceError(
-        Kind.PUBLICATION, f"{cause}, and manage_publication is false", f"Let its owner run: {sql}"
-    )
+        Kind.PUBLICATION, f"{cause}, and manage_publication is false", f"Let its owner run: {' '.join(sql)}"
+    ).mended_by(sql)

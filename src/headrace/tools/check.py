@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,8 +36,6 @@ Level = Literal["error", "setup", "warning"]
 
 _SINK_SECONDS = 1.0
 _INDEXES_AT_ONCE = 4
-# A finding's remedy ends with the statement that mends it; programs get that apart.
-_RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
 _NUMBER_WIDTH = 5
 
 
@@ -48,12 +45,10 @@ class Problem:
 
     Attributes:
         level: how serious it is.
-        sql: statements that solve the problem, where its remedy does not say them.
     """
 
     level: Level
     error: HeadraceError
-    sql: Sequence[str] = ()
 
     @property
     def place(self) -> Place | None:
@@ -86,8 +81,7 @@ class Problem:
 
     def as_data(self) -> dict[str, object]:
         """Return the problem as JSON data; every key is always present."""
-        place, remedy = self.place, self.error.remedy
-        match = _RUN.search(remedy)
+        place = self.place
         return {
             "level": self.level,
             "code": self.error.code,
@@ -95,8 +89,8 @@ class Problem:
             "file": place and str(place.file),
             "line": place and place.line,
             "column": place and place.column,
-            "remedy": remedy,
-            "sql": list(self.sql) or ([f"{match['sql']};"] if match is not None else []),
+            "remedy": self.error.remedy,
+            "sql": list(self.error.sql),
         }
 
 
@@ -177,7 +171,7 @@ def _inspect(project: Project, endpoints: Endpoints, report: CheckReport) -> Ins
 
 def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:
     """Report what was found in the database; with `plans`, what a set-up does there for schemas that fit."""
-    found = (Problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
+    found = (Problem(finding.level, finding.error) for finding in inspection.findings)
     # As they stand in the files: who mends them goes from top to bottom.
     report.problems += sorted(found, key=_place)
     report.add(inspection.other_problems)

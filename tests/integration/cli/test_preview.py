@@ -114,7 +114,7 @@ def test_what_check_finds_is_data_for_programs(people: Deployment) -> None:
     [identity] = [one for one in found["findings"] if one["code"] == "HEADRACE_REPLICA_IDENTITY"]
     with connect(people.url) as connection:
         for one in (index, identity):
-            for statement in "".join(one["sql"]).split("; "):
+            for statement in one["sql"]:
                 execute(connection, statement)
     after = json.loads(typed(people, "check", "--format", "json").out)
     assert {one["code"] for one in after["findings"]} == {"HEADRACE_DISK", "HEADRACE_SINK_UNREACHABLE"}

@@ -135,7 +135,7 @@ class DesignDatabase:
                 found += try_reading(session, [spec], catalog, used_columns([spec], catalog))
                 if not any(finding.level == "error" for finding in found):
                     self._show(session, spec, catalog, report, id_, another=another)
-            report.problems += [Problem(finding.level, finding.error, finding.sql) for finding in found]
+            report.problems += [Problem(finding.level, finding.error) for finding in found]
         report.problems.sort(key=lambda entry: entry.level != "error")
         return report
 
