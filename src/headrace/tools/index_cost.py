@@ -55,7 +55,7 @@ class IndexCost:
         index: its name.
         documents: how many documents were looked at; 0: there is none, and nothing else is known.
         cut_short: whether bytes or time ended the sample early.
-        unreadable: further documents of the sample that their rows make unreadable.
+        unreadable: further documents of the sample whose rows cannot be read, or that are nested too deeply.
         bytes: of JSON without white space in a document on average.
         most_bytes: of the largest document.
         lucene_documents: for a document on average: itself and its nested ones.
@@ -108,7 +108,7 @@ def measure_cost(project: Project, index: str, limits: SampleLimits | None = Non
 def cost_of(spec: IndexSpec, options: IndexOptions, sample: DocumentSample) -> IndexCost:
     """Compute what an index with these options pays, from a sample of its documents."""
     mapped = list(_mapped_fields(mapping(spec, options)["mappings"]["properties"]))
-    measured = [field_sizes(body) for body in sample.bodies]
+    measured = [sizes for body in sample.bodies if (sizes := field_sizes(body)) is not None]
     by_field = {field.path: [sizes[field.path] for sizes in measured] for field in mapped}
     indexed = {field.path: _indexed_bytes(field, by_field[field.path]) for field in mapped}
     nested = [field.path for field in mapped if field.type == "nested"]
@@ -121,7 +121,7 @@ def cost_of(spec: IndexSpec, options: IndexOptions, sample: DocumentSample) -> I
         index=spec.name,
         documents=len(measured),
         cut_short=sample.cut_short,
-        unreadable=sample.unreadable,
+        unreadable=sample.unreadable + len(sample.bodies) - len(measured),
         bytes=total / count,
         most_bytes=max(bodies, default=0),
         lucene_documents=sum(lucene) / count,

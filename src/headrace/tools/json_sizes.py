@@ -23,10 +23,22 @@ class FieldSize:
     values: list[str] = field(default_factory=list)
 
 
-def field_sizes(body: bytes) -> Mapping[str, FieldSize]:
-    """Return the size of each field that a document holds, by its dotted path; empty for the whole."""
+class _Number(str):
+    """A number as it is written: Python's own have a limit of digits."""
+
+    __slots__ = ()
+
+
+def field_sizes(body: bytes) -> Mapping[str, FieldSize] | None:
+    """Return the size of each field that a document holds, by its dotted path; empty for the whole.
+
+    None where it is nested too deeply.
+    """
     sizes: dict[str, FieldSize] = defaultdict(FieldSize)
-    sizes[""].size = _measure(json.loads(body), "", sizes)
+    try:
+        sizes[""].size = _measure(json.loads(body, parse_int=_Number, parse_float=_Number), "", sizes)
+    except RecursionError:
+        return None
     return sizes
 
 
@@ -45,7 +57,7 @@ def _measure(value: object, path: str, sizes: dict[str, FieldSize]) -> int:
         return _punctuation(len(value)) + sum(_measure(inner, path, sizes) for inner in value)
     text = _text(value)
     if value is not None:
-        sizes[path].values.append(text[1:-1] if isinstance(value, str) else text)
+        sizes[path].values.append(text[1:-1] if text.startswith('"') else text)
     return len(text.encode())
 
 
@@ -55,4 +67,4 @@ def _punctuation(count: int) -> int:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)

@@ -110,3 +110,9 @@ def test_each_object_of_a_nested_list_is_a_lucene_document(spec: IndexSpec) -> N
 def test_without_documents_everything_is_zero(spec: IndexSpec) -> None:
     cost = measured(spec)
     assert (cost.documents, cost.bytes, cost.lucene_documents, cost.processed) == (0, 0.0, 0.0, 0.0)
+
+
+def test_a_document_that_is_nested_too_deeply_counts_as_unreadable(spec: IndexSpec) -> None:
+    bodies = (b'{"tags":%s}' % (b"[" * 100_000 + b"]" * 100_000), b'{"tags":[]}')
+    found = cost_of(spec, IndexOptions(), DocumentSample(bodies, unreadable=1, cut_short=False))
+    assert (found.documents, found.unreadable) == (1, 2)

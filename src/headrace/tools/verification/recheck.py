@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
 from typing import Any, Protocol
 
@@ -41,8 +41,18 @@ class Difference:
 
 
 def first_difference(expected: bytes, found: bytes) -> Difference | None:
-    """Return the first difference of two JSON documents; None where they are equal."""
-    return next(_differences("", _parse(expected), _parse(found)), None)
+    """Return the first difference of two JSON documents; None where they are equal.
+
+    Documents that Python cannot take apart are compared as texts: `json` may hold a number beyond every
+    decimal, and lists some hundred deep.
+    """
+    try:
+        return next(_differences("", _parse(expected), _parse(found)), None)
+    except (InvalidOperation, RecursionError):
+        if expected == found:
+            return None
+        texts = (_cut(body.decode(errors="replace")) or "nothing" for body in (expected, found))
+        return Difference("", *texts)
 
 
 def _parse(document: bytes) -> Any:

@@ -6,6 +6,9 @@ import pytest
 
 from headrace.tools.verification.recheck import Difference, first_difference
 
+BEYOND = "1e99999999999999999999"
+DEEP = "[" * 100_000 + "]" * 100_000
+CUT = "[" * 119 + "…"
 SAME = [
     ('{"a":1,"b":[1,2]}', '{"b":[1,2],"a":1}'),
     ('{"a":1.0}', '{"a":1.00}'),
@@ -13,6 +16,8 @@ SAME = [
     ('{"a":1e2}', '{"a":100}'),
     ('{"a":"\\u00fc"}', '{"a":"ü"}'),
     ("{}", " { } "),
+    (BEYOND, BEYOND),
+    (DEEP, DEEP),
     ('{"a":%s}' % ("9" * 5000), '{"a":%s.0}' % ("9" * 5000)),
 ]
 
@@ -37,6 +42,9 @@ DIFFERENT = [
     ('{"a":0.10000000000000000001}', '{"a":0.1}', Difference("a", "0.10000000000000000001", "0.1")),
     ('{"a":1,"b":1}', '{"b":2,"a":2}', Difference("a", "1", "2")),
     ("{}", "", Difference("", "{}", "nothing")),
+    (f'{{"a":{BEYOND}}}', "{}", Difference("", f'{{"a":{BEYOND}}}', "{}")),
+    (f'{{"a":{BEYOND}}}', "", Difference("", f'{{"a":{BEYOND}}}', "nothing")),
+    (DEEP, f"{DEEP} ", Difference("", CUT, CUT)),
 ]
 
 
