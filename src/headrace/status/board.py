@@ -55,7 +55,7 @@ class IndexStatus:
         stored_bytes: what these take on the cluster's disks, without replicas; None where unknown.
         served_since: when readers began to see the generation (Unix time); None where unknown.
         verified: the result of the last `headrace verify`, with its time; None where there is none.
-        drift: documents that it found wrong and did not repair; None where there is none.
+        drift: documents that were found wrong and not repaired; None where there is none.
     """
 
     name: str

@@ -237,7 +237,7 @@ _INDEXES: Mapping[str, tuple[str, Callable[[IndexStatus], float | None]]] = {
         lambda index: index.seconds_left,
     ),
     "headrace_drift_documents": (
-        "Documents that the last `headrace verify` found wrong and did not repair; absent before the first.",
+        "Documents that `headrace verify` has found wrong and nothing has repaired; absent before the first.",
         lambda index: index.drift,
     ),
 }

@@ -73,6 +73,10 @@ def test_composite_ids_with_any_characters_under_a_prefix(
             results = Verifications(client, StateKey(stock.name, stock.prefix))
             noted = results.results(["stock", "other"])["stock"]
             assert (noted.text.partition(": ")[2], noted.drift) == ("210 documents, 11 wrong", 11)
+            assert verified(capsys, stock, "--sample", "0.000001")[0] == 0
+            noted = results.results(["stock"])["stock"]
+            assert noted.drift == 11, "a sample that meets none says nothing of the others"
+            assert "all right; 11 wrong by the verification before" in noted.text
             code, report = verified(capsys, stock, "--repair")
             assert (code, report["repair"]["repaired"]) == (0, 2 + len(extra))
             assert verified(capsys, stock)[0] == 0
@@ -80,6 +84,14 @@ def test_composite_ids_with_any_characters_under_a_prefix(
             assert (noted.text.partition(": ")[2], noted.drift) == ("210 documents, all right", 0)
             results.forget("stock")
             assert results.results(["stock"]) == {}
+
+
+def test_a_sample_without_documents_is_refused(stock: Stock, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would find every index right."""
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", "stock", "--config", str(stock.config), "--sample", "0"])
+    assert ended.value.code == 2
+    assert "a sample of 0 % holds no document" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.long

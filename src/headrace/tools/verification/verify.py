@@ -181,21 +181,30 @@ class VerifyOptions:
     sink: str | None = None
 
     def sample(self) -> Sample | None:
-        """Return the sample; None where all documents are compared."""
+        """Return the sample; None where all documents are compared.
+
+        Raises:
+            HeadraceError: USAGE for one without any document.
+        """
         if self.percent is None:
             return None
-        return Sample(self.percent, secrets.token_hex(4) if self.seed is None else self.seed)
+        sample = Sample(self.percent, secrets.token_hex(4) if self.seed is None else self.seed)
+        if not sample.bound:
+            text = f"a sample of {self.percent:g} % holds no document"
+            raise HeadraceError(Kind.USAGE, text, "Name a higher percentage, or compare all.")
+        return sample
 
 
 def verify(project: Project, index: str, options: VerifyOptions, reporter: Reporter) -> Report:
     """Compare an index with the database, and repair it on request.
 
     Raises:
-        HeadraceError: USAGE for an index or a sink that the deployment does not have; SLOT_UNKNOWN,
-            CONTINUITY; SCHEMA_CHANGED: the index was built from other files; CONFIG, SCHEMA, BINDING,
-            CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+        HeadraceError: USAGE for an index or a sink that the deployment does not have, or an empty sample;
+            SLOT_UNKNOWN, CONTINUITY; SCHEMA_CHANGED: the index was built from other files; CONFIG, SCHEMA,
+            BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     find_index(project, index)
+    sample = options.sample()
     target = project.find_cluster(options.sink)
     endpoints = project.resolve().of(target.key)
     with AppliedPosition(endpoints, target.key) as applied:
@@ -210,16 +219,24 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             sink=options.sink,
             generation=known.generation,
             applied=state.applied,
-            sample=options.sample(),
+            sample=sample,
             contents=not target.pipelines(index),
             repair=Repair() if options.repair else None,
         )
         _compare(inspection, target, endpoints, applied, report, reporter=reporter)
         if not target.key.sink:
             with contextlib.suppress(HeadraceError):  # a user that may only read; a run then shows none
-                drift = report.wrong - report.repaired
-                Verifications(applied.client, target.key).note(index, report.summary, drift)
+                _note(Verifications(applied.client, target.key), report)
     return report
+
+
+def _note(results: Verifications, report: Report) -> None:
+    """Note the result, for a run to show; a sample does not show that documents outside of it are right."""
+    drift, summary = report.wrong - report.repaired, report.summary
+    before = None if report.sample is None else results.results([report.index]).get(report.index)
+    if before is not None and (left := before.drift - report.repaired) > drift:
+        drift, summary = left, f"{summary}; {left:,} wrong by the verification before"
+    results.note(report.index, summary, drift)
 
 
 def _compare(
