@@ -19,10 +19,9 @@ from headrace.state.lease import read_slot_lease
 from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexStatus
 from headrace.status.phases import Phase
+from headrace.status.protection import EVERYWHERE
 
 _ANSWER_SECONDS = 5.0
-# One listens on these addresses for every interface, but one cannot connect to them everywhere.
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 _LEASE_SECONDS = 4.0
 _REMEDY = "Name the address that `headrace run --public-address` was given."
 
@@ -86,7 +85,7 @@ def _ask_run(context: CommandContext) -> dict[str, Any]:
 
 def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
-    url = f"http://{_EVERYWHERE.get(host, host)}:{port}/status"
+    url = f"http://{EVERYWHERE.get(host, host)}:{port}/status"
     try:
         # A redirect would lead to a server that nobody has named.
         answer = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False)

@@ -27,7 +27,8 @@ _SAFE = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
-_EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not listened on
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, not listened on
+"""What one listens on for every interface, and what this machine connects to then."""
 _ELSEWHERE = frozenset({"cross-site", "same-site"})
 
 
@@ -43,7 +44,7 @@ def allows_host(given: str, address: str, allowed: Collection[str]) -> bool:
     given, names = given.lower(), {name.lower() for name in allowed}
     host, _, port = address.rpartition(":")
     own = {address.lower()}
-    if is_loopback(address) or host in _EVERYWHERE:
+    if is_loopback(address) or host in EVERYWHERE:
         own |= {f"{name}:{port}" for name in _LOOPBACK}
     return given in own | names or _without_port(given) in names
 

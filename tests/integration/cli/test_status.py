@@ -53,6 +53,12 @@ def test_where_no_run_answers_it_says_so(capsys: pytest.CaptureFixture[str]) -> 
         )
 
 
+def test_a_run_on_every_interface_is_asked_on_this_machine() -> None:
+    with StatusServer(board_in("live"), "0.0.0.0:0") as server:
+        assert server.address.startswith("0.0.0.0:")
+        assert status(server.address) == 0
+
+
 def test_a_run_that_is_asked_by_a_name_it_does_not_know_is_no_missing_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
