@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from integration.capture.following import Source
@@ -30,6 +30,7 @@ def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A Chromium without a window, for the pages of console, designer and site."""
+    expect.set_options(timeout=20_000)  # milliseconds; beside other tests a page may take long
     with sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM.path, args=["--no-sandbox"])
         yield chromium

@@ -418,7 +418,7 @@ def test_the_command_prints_an_address_and_ends_when_it_is_told(people: str, tmp
         _, said = running.communicate(timeout=60)
         assert running.returncode == 0
         assert "3 tables" in said
-        assert "the URL holds a password" in said
+        assert "because the URL has a password" in said
     with start(people, "--format", "json") as running:
         assert running.stdout is not None
         asker = Asker(json.loads(running.stdout.readline())["url"])

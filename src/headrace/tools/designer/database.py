@@ -17,6 +17,7 @@ from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.postgres.connection import place
+from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import IndexOptions
@@ -133,6 +134,8 @@ class DesignDatabase:
                 limits = {spec.name: IndexOptions().nested_objects}
                 found += nested_findings(session, [spec], catalog, limits)
                 found += try_reading(session, [spec], catalog, used_columns([spec], catalog))
+                if locked := [finding.error for finding in found if isinstance(finding.error, LockedError)]:
+                    raise locked[0]  # a document of it would only wait once more
                 if not any(finding.level == "error" for finding in found):
                     self._show(session, spec, catalog, report, id_, another=another)
             report.problems += [Problem(finding.level, finding.error) for finding in found]
