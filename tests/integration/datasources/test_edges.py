@@ -195,7 +195,9 @@ def test_a_table_that_gets_a_partition_after_it_was_emptied(
         ("truncate", None), ("insert", 2), ("insert", 21),
     ]  # fmt: skip
     one.restart()
-    assert one.batch(*one.offsets[-2:]) == rows
+    repeated = one.batch(*one.offsets[-2:])
+    assert repeated
+    assert repeated == rows[-len(repeated) :]
 
 
 @pytest.mark.parametrize(
