@@ -52,7 +52,8 @@ def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path: Path, monkeypatch
             GuardedProcess(["sleep", "60"], log=tmp_path / "log")
     finally:
         signal.signal(signal.SIGALRM, former)
-    assert set(descendants(os.getpid())) - before == set()
+    # On a busy machine they take a moment to go.
+    assert until(lambda: not set(descendants(os.getpid())) - before, 30)
 
 
 def test_the_guard_s_end_is_the_server_s(tmp_path: Path) -> None:
