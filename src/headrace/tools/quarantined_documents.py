@@ -12,7 +12,6 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
-from headrace.resolution.paths import find_paths
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import Quarantine, Quarantined
@@ -116,9 +115,8 @@ def _retry(
     with contextlib.closing(writer), ReadSession(applied.database) as session:
         database = DatabaseDocuments(session, spec, inspection.catalog)
         documents = IndexDocuments(applied.documents, served.generation, routed=bool(routed))
-        levels = max(len(path.hops) for path in find_paths(spec, inspection.catalog))
-        contents = not target.pipelines(index)
-        recheck = Recheck(database, documents, StreamProgress(applied).reached, levels, contents=contents)
+        contents, reached = not target.pipelines(index), StreamProgress(applied).reached
+        recheck = Recheck(database, documents, reached, database.levels, contents=contents)
         for first in range(0, len(mine), _AT_ONCE):
             chunk = {entry.id: entry for entry in mine[first : first + _AT_ONCE]}
             refused, fenced = rebuild(index, database, writer, applied, list(chunk))

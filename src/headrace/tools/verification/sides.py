@@ -18,6 +18,7 @@ from headrace.model.lsn import Lsn
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.wal_position import end_of_commits
+from headrace.resolution.paths import find_paths
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.base import DocumentWriter
 from headrace.sinks.opensearch import Client
@@ -31,9 +32,14 @@ _STUCK_SECONDS = 60.0
 
 
 class DatabaseDocuments:
-    """The documents of one index as they should be; used from one thread."""
+    """The documents of one index as they should be; used from one thread.
+
+    Attributes:
+        levels: the longest path from a changed row to a document, in rows.
+    """
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self.levels = max(len(path.hops) for path in find_paths(spec, catalog))
         self._session = session
         self._presence = Presence(session, spec, catalog)
         self._assembler = Assembler(session, spec, catalog)

@@ -24,7 +24,6 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.resolution.paths import find_paths
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.sinks.opensearch.generations import write_alias
@@ -257,8 +256,7 @@ def _compare(
         routed = spec.routing is not None
         documents = IndexDocuments(client, report.generation, routed=routed)
         pipeline = StreamProgress(applied)
-        levels = max(len(path.hops) for path in find_paths(spec, catalog))
-        recheck = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
+        recheck = Recheck(database, documents, pipeline.reached, database.levels, contents=report.contents)
         build_again = None
         if report.repair is not None:
             writer = open_writer(
