@@ -118,13 +118,16 @@ def test_what_a_retry_cannot_replace_stays_and_what_it_could_is_gone_before_it_f
     quarantine.put([refused(one, stock.generation) for one in (first, gone, last)])
     bulks = itertools.count()
 
+    error = {"type": "security_exception", "reason": "no permissions for [indices:data/write/bulk[s]]"}
+    forbidden = {"errors": True, "items": [{"index": {"status": 403, "error": error}}]}
+
     def refuse_second(request: Request) -> Answer | None:
         is_bulk = f"{stock.generation}.write".encode() in request.body
-        return Answer(401) if is_bulk and next(bulks) else None
+        return Answer(200, json.dumps(forbidden).encode()) if is_bulk and next(bulks) else None
 
     with HttpProxy(stock.sink, spoil=refuse_second) as front, stock.followed():
         stock.config.write_text(stock.config.read_text().replace(stock.sink, front.url))
-        assert "refused the credentials" in typed(capsys, stock, "quarantine", "retry")[2]
+        assert "does not allow this user to write" in typed(capsys, stock, "quarantine", "retry")[2]
     stock.config.write_text(stock.config.read_text().replace(front.url, stock.sink))
     assert len(listed(capsys, stock)) == 1
 
