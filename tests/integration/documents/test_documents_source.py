@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -32,8 +32,10 @@ from headrace.pipeline.stream.documents_reader import (
     WrittenPartition,
 )
 from headrace.pipeline.stream.documents_source import SETTINGS_OPTION
+from headrace.pipeline.stream.early_writes import EarlyWriter
 from headrace.pipeline.worker.plan import PLAN_OPTION, DocumentsPlan, Endpoints, Work, pack
-from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
+from headrace.pipeline.worker.task import LEAST_ROWS, Task, TaskShare
+from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.resolution import ResolutionPlan
@@ -122,7 +124,7 @@ def log(make_database: Callable[..., str], tmp_path: Path) -> Iterator[Log]:
     url = make_database(["CREATE TABLE item (id int PRIMARY KEY, name text)"])
     yield Log(url, tmp_path)
     with connect(url) as connection:
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
 
 
 def next_batch(
@@ -267,8 +269,9 @@ def _follow(reader: DocumentsReader, start: dict[str, Any]) -> tuple[dict[str, A
         start = end
 
 
-def _warm(log: Log, reader: DocumentsReader) -> dict[str, Any]:
-    """Follow changes until the first batch is written early; return its end."""
+def _warm(log: Log, reader: DocumentsReader, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Follow changes until the first batch is written early, however long it takes; return its end."""
+    monkeypatch.setattr(early_writes, "_PATIENCE_SECONDS", 60.0)
     end = reader.initialOffset()
     for number in range(10_000, 11_000):
         log.run(f"INSERT INTO item VALUES ({number}, 'warm')")
@@ -276,6 +279,20 @@ def _warm(log: Log, reader: DocumentsReader) -> dict[str, Any]:
         if isinstance(partitions[0], WrittenPartition):
             break
     return end
+
+
+def _written_early(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Return what is set once another batch is written early."""
+    written, write = Event(), EarlyWriter.write
+
+    def noted(self: EarlyWriter, task: Task) -> WrittenBatch | None:
+        done = write(self, task)
+        if done is not None:
+            written.set()
+        return done
+
+    monkeypatch.setattr(EarlyWriter, "write", noted)
+    return written
 
 
 def _sums(reader: DocumentsReader, partitions: Partitions) -> tuple[int, list[str]]:
@@ -288,13 +305,14 @@ def test_what_is_written_early_is_held_back_until_a_client_waits(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with log.reading(early=True) as reader:
-        start = _warm(log, reader)
+        start = _warm(log, reader, monkeypatch)
+        written_early = _written_early(monkeypatch)
         monkeypatch.setattr(documents_reader, "_HOLD_SECONDS", 600.0)
 
         def commit() -> None:
             log.run("INSERT INTO item VALUES (1, 'one')")
             log.run("INSERT INTO item VALUES (2, 'two')")
-            time.sleep(0.3)
+            assert written_early.wait(60)
             log.run("INSERT INTO item VALUES (3, 'three')")
             log.signals.request_lsn(log.position())
 
@@ -341,12 +359,13 @@ def test_what_is_too_large_to_be_written_early_is_a_batch_of_its_own(
 ) -> None:
     """It ends the hold, and what was written before it is planned first."""
     with log.reading(early=True) as reader:
-        start = _warm(log, reader)
+        start = _warm(log, reader, monkeypatch)
+        written_early = _written_early(monkeypatch)
         monkeypatch.setattr(documents_reader, "_HOLD_SECONDS", 600.0)
 
         def commit() -> None:
             log.run("INSERT INTO item VALUES (1, 'one')")
-            time.sleep(0.3)
+            assert written_early.wait(60)
             log.run(f"INSERT INTO item SELECT i, 'x' FROM generate_series(2, {LEAST_ROWS + 1}) i")
 
         writing = Thread(target=commit)
@@ -360,10 +379,10 @@ def test_what_is_too_large_to_be_written_early_is_a_batch_of_its_own(
         ] * 2
 
 
-def test_another_reader_of_the_batch_leaves_it_to_tasks(log: Log) -> None:
+def test_another_reader_of_the_batch_leaves_it_to_tasks(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the planning process was lost its successor does not know what was written."""
     with log.reading(early=True) as reader:
-        start = _warm(log, reader)
+        start = _warm(log, reader, monkeypatch)
         log.run("INSERT INTO item VALUES (1, 'one')")
         end, [written] = _follow(reader, start)
     assert isinstance(written, WrittenPartition)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -28,6 +29,7 @@ from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
+from headrace.sinks.activity import BackfillCounter
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -110,11 +112,11 @@ class World:
         """The table that both are made of."""
         return self.plan.catalog[self.plan.specs[self.first.index].table]
 
-    def fill(self, one: Generation, pace: float | None = None) -> None:
+    def fill(self, one: Generation, counter: Truncating | None = None) -> None:
         with ReadSession(self.url) as session:
             ranges = plan_ranges(session, self.root(), 8 << 20)
         for part in ranges:
-            self.worker.backfill(BackfillRange(one.index, part, self.position(), None, pace))
+            self.worker.backfill(BackfillRange(one.index, part, self.position(), None), counter)
 
     def held(self, one: Generation) -> Mapping[str, object]:
         refresh(self.client, one.index)
@@ -210,34 +212,32 @@ def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
     assert world.held(world.first) == {**world.expected(), **{one: {"visits": 7} for one in strays}}
 
 
-def emptied_meanwhile(world: World, table: str) -> threading.Thread:
-    """Truncates `table` as soon as the reader, who has begun, lets go of it."""
+class Truncating(BackfillCounter):
+    """Empties a table once, when the first document of a range is read and none is written."""
 
-    def truncate() -> None:
-        time.sleep(1.0)
-        with psycopg.connect(world.url, autocommit=True) as connection:
-            connection.execute(f"TRUNCATE {table}".encode())
+    def __init__(self, world: World, table: str) -> None:
+        super().__init__(None, "job", 0)
+        self._world, self._table, self._is_done = world, table, False
 
-    thread = threading.Thread(target=truncate)
-    thread.start()
-    return thread
+    def count(self, generation: str, operations: Iterable[Any]) -> Iterator[Any]:
+        for operation in super().count(generation, operations):
+            if not self._is_done:
+                self._is_done = True
+                self._world.writer.execute(f"TRUNCATE {self._table}".encode())
+            yield operation
 
 
 def test_a_range_whose_children_are_truncated_meanwhile_is_read_again(world: World) -> None:
     """The stream renews what it finds written; this was on its way."""
-    thread = emptied_meanwhile(world, "visit")
-    world.fill(world.first, pace=PEOPLE / 3)
-    thread.join()
+    world.fill(world.first, Truncating(world, "visit"))
     assert world.writer.execute("SELECT count(*) FROM visit").fetchall() == [(0,)]
     assert world.held(world.first) == world.expected()
 
 
 def test_a_range_whose_own_table_is_truncated_meanwhile_is_no_range_any_more(world: World) -> None:
     """And what it has written is found by the sweep."""
-    thread = emptied_meanwhile(world, "person")
     with pytest.raises(HeadraceError, match="was rewritten") as refused:
-        world.fill(world.first, pace=PEOPLE / 3)
-    thread.join()
+        world.fill(world.first, Truncating(world, "person"))
     assert refused.value.kind is Kind.CONTINUITY
     assert len(world.held(world.first)) == PEOPLE
     assert swept(world) == PEOPLE

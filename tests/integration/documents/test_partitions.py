@@ -114,7 +114,7 @@ class Followed:
         self.stream.close()
         self.session.close()
         with connect(self.url) as connection:
-            drop_slot(connection, SLOT)
+            drop_slot(connection, SLOT, timeout=60)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with connect(self.url) as connection:

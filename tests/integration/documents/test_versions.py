@@ -224,11 +224,18 @@ def early_writer(
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An early write is not given up because the machine is slow."""
+    monkeypatch.setattr(early_writes, "_PATIENCE_SECONDS", 60.0)
+
+
+@pytest.fixture
 def early(world: World, opensearch: EmbeddedOpenSearch) -> Iterator[EarlyWriter]:
     with early_writer(world, opensearch) as writer:
         yield writer
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_small_batch_is_written_early(world: World, early: EarlyWriter) -> None:
     end = world.run(RENAMED)
     done = early.write(batch(RENAMED, end, end))
@@ -298,6 +305,7 @@ def test_what_must_be_reported_is_left_to_its_task(
         early.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_quarantine_is_left_to_tasks(world: World) -> None:
     """Without entries a small batch is written early; whatever makes an entry, or takes one away, is not."""
     plan = replace(world.plan_of(world.generation), quarantine={"people": "keep"})
