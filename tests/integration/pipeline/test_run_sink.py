@@ -215,7 +215,7 @@ def test_an_added_index_that_another_process_writes_fails_alone(
 def leased(ground: Ground, node: EmbeddedOpenSearch) -> Iterator[tuple[ClusterSink, str]]:
     """The same sink, as a secondary one: it holds leases in its cluster; and the index that has them."""
     key = StateKey("second", ground.lease_prefix)
-    lease = Lease(Client(Endpoint((node.url,))), key, [], beat=0.1, patience=0.8)
+    lease = Lease(Client(Endpoint((node.url,))), key, [], beat=0.1, patience=30.0)
     sink = ground.sink_with(lease, Client(Endpoint((node.url,))))
     with contextlib.closing(sink):
         yield sink, key.meta_index

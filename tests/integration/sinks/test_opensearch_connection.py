@@ -178,7 +178,7 @@ def test_of_two_nodes_one_dies_in_the_middle(opensearch: EmbeddedOpenSearch, use
     """The bulk that was under way is told as unanswered; whoever sends anew reaches the other node."""
     with TcpProxy.before(opensearch.url) as one, TcpProxy.before(opensearch.url) as other:
         urls = (one.url(opensearch.url), other.url(opensearch.url))
-        client = Client(Endpoint(urls, timeout=5))
+        client = Client(Endpoint(urls, timeout=30))
         writer = OpenSearchWriter(client, {"users": users.target})
         operations = [DocumentOperation("users", str(n), 1, b'{"n":1}') for n in range(3_000)]
         assert writer.write(operations[:1]).upserted == 1

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
@@ -121,14 +122,17 @@ def test_what_was_read_long_ago_is_not_sent_again(cluster: Cluster, monkeypatch:
 def test_what_a_suspended_process_had_read_is_not_sent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.sinks.opensearch.writer._OLDEST_SECONDS", 0.5)
+    suspensions = 0
+    monkeypatch.setattr("headrace.sinks.age._now", lambda: 3600.0 * suspensions)
     client = Client(Endpoint((cluster.front.url,)))
     writer = OpenSearchWriter(client, {"users": cluster.generation.target}, WriterOptions(max_count=2))
 
     def suspended(at: int) -> Iterator[DocumentOperation]:
+        nonlocal suspensions
         for number, user in enumerate(users(4)):
             if number == at:
-                time.sleep(1.0)
+                assert until(lambda: at < 3 or bool(cluster.bulks()), 20)  # the first two are on their way
+                suspensions += 1
             yield user
 
     for at in range(4):
@@ -201,9 +205,7 @@ def test_what_the_writer_waits_for_is_heard_and_ends(cluster: Cluster) -> None:
         assert (seen.name, seen.error.kind) == ("main", Kind.SINK_BUSY)
         assert "queue full" in seen.error.cause
         assert seen.retries > 0
-        time.sleep(0.1)
-        [healed] = reports.view()
-        assert (healed.error, healed.in_flight) == (None, 0)
+        assert until(lambda: [(one.error, one.in_flight) for one in reports.view()] == [(None, 0)], 20)
 
 
 def test_a_full_disk_makes_an_index_read_only_and_it_is_written_when_there_is_room(cluster: Cluster) -> None:

@@ -197,8 +197,11 @@ def test_a_role_that_lacks_one_right_is_not_waited_for(front: HttpProxy) -> None
         assert fails(client).kind is Kind.AUTHENTICATION
 
 
-def test_a_document_that_is_absent_costs_one_request(front: HttpProxy) -> None:
+def test_a_document_that_is_absent_costs_one_request(
+    front: HttpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its shard says so: only what the cluster's metadata says is looked at again."""
+    monkeypatch.setattr(client_module, "_RESTART_SECONDS", 600.0)
     name = f"t{uuid.uuid4().hex[:8]}"
     with contextlib.closing(Client(Endpoint((front.url,)))) as client:
         client.call("PUT", f"/{name}", {"settings": {"number_of_replicas": 0}})

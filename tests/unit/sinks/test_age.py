@@ -8,22 +8,37 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.errors import HeadraceError, Kind
+from headrace.sinks import age
 from headrace.sinks.age import TimeLimit, within
 
 
-def slow(seconds: float) -> Iterator[int]:
-    yield 1
-    time.sleep(seconds)
-    yield 2
+class Clock:
+    """What `age` takes for the time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def slow(self, seconds: float) -> Iterator[int]:
+        """Yield two items, the second one so much later."""
+        yield 1
+        self.now += seconds
+        yield 2
 
 
-def test_items_within_the_time_are_the_same() -> None:
-    assert list(within(slow(0.0), 60.0)) == [1, 2]
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr(age, "_now", lambda: one.now)
+    return one
 
 
-def test_the_time_runs_from_the_first_request() -> None:
-    items = within(slow(0.2), 0.1)
-    time.sleep(0.2)
+def test_items_within_the_time_are_the_same(clock: Clock) -> None:
+    assert list(within(clock.slow(60.0), 60.0)) == [1, 2]
+
+
+def test_the_time_runs_from_the_first_request(clock: Clock) -> None:
+    items = within(clock.slow(61.0), 60.0)
+    clock.now += 61.0
     assert next(items) == 1
     with pytest.raises(HeadraceError, match="read again") as caught:
         next(items)
