@@ -20,7 +20,8 @@ from headrace.status.protection import SafeHeaders
 
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
-_START_STOP_SECONDS = 5.0
+# A start takes long where the machine is busy, or was suspended meanwhile.
+_START_SECONDS, _STOP_SECONDS = 60.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class HttpServer:
             daemon=True,
         )
         self._thread.start()
-        deadline = time.monotonic() + _START_STOP_SECONDS
+        deadline = time.monotonic() + _START_SECONDS
         # uvicorn says by this flag alone that it answers.
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
@@ -101,7 +102,7 @@ class HttpServer:
         """Answer open requests and close the port; idempotent."""
         self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(timeout=_START_STOP_SECONDS)
+            self._thread.join(timeout=_STOP_SECONDS)
             self._thread = None
 
     def __enter__(self) -> Self:
