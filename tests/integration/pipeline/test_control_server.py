@@ -20,6 +20,7 @@ import trustme
 import urllib3
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control import application
 from headrace.pipeline.order_desk import OrderDesk
@@ -79,7 +80,7 @@ class Address:
         (folder / "headrace.toml").write_text(FILE.format(control=control, sink=sink))
         self.folder, self.sink = folder, sink
         self.said = Lines()
-        self.scheme, self.pool = "http", urllib3.PoolManager(retries=False, timeout=15)
+        self.scheme, self.pool = "http", urllib3.PoolManager(retries=False, timeout=90)
 
     def pipeline(self, address: str = "127.0.0.1:0", **environ: str) -> RunningPipeline:
         tokens = {"ADA": OPERATE, "GRAFANA": READ, **environ}
@@ -144,8 +145,11 @@ def address(tmp_path: Path) -> Iterator[Address]:
 
 
 @pytest.fixture
-def ordered(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Address]:
+def ordered(
+    tmp_path: Path, opensearch: EmbeddedOpenSearch, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Address]:
     """An address whose cluster is there, and a run that carries orders out once it has begun."""
+    monkeypatch.setattr(application, "_AT_ONCE_SECONDS", 60.0)
     made = Address(tmp_path, sink=opensearch.url)
     with made.served() as running:
         running.desk.mailbox.forget()
@@ -416,6 +420,7 @@ def test_a_pause_and_a_resume_say_who_and_are_logged(ordered: Address) -> None:
     assert ordered.ask("POST", "/v1/pause", {}).json()["paused"] == paused
     assert ordered.ask("POST", "/v1/resume").json() == {"paused": None}
     assert ordered.running.board.paused is None
+    assert until(lambda: len(ordered.said.lines) == 8, 30)  # the last is said once the answer is stored
     assert [re.sub("[0-9a-f]{16}", "ID", line) for line in ordered.said.lines] == [
         "control: ada from 127.0.0.1: pause, order ID",
         "paused by ada: changes wait in the log, which the slot retains",
@@ -506,6 +511,7 @@ def test_an_order_that_fails_later_is_followed_to_its_error(
     assert order["error"]["code"] in ("HEADRACE_CONNECTION", "HEADRACE_USAGE")
     assert order["asked_at"] <= order["ended_at"]
     assert [each["id"] for each in ordered.ask("GET", "/v1/orders", token=READ).json()] == [order["id"]]
+    assert until(lambda: len(ordered.said.lines) == 2, 30)
     first, last = ordered.said.lines
     assert first.startswith(f"control: ada from 127.0.0.1: {name.replace('_', ' ')}")
     assert order["id"] in first

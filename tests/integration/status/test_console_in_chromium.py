@@ -22,6 +22,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.status import StatusBoard, StatusServer
 from headrace.status.board import Positions
@@ -154,7 +155,7 @@ def test_the_page_follows_the_run_without_being_loaded_again(browser: Browser) -
     with served("backfilling") as (board, server), opened(browser, server.address) as page:
         page.evaluate("window.marked = true")
         board.record_error(HeadraceError(Kind.SINK_UNREACHABLE, "the cluster is away"))
-        expect(page.locator(".word")).to_have_text("degraded", timeout=3000)
+        expect(page.locator(".word")).to_have_text("degraded")
         expect(page.locator("#events")).to_contain_text("the cluster is away")
         assert page.title().startswith("degraded")
         assert page.evaluate("window.marked")
@@ -173,10 +174,10 @@ def test_hostile_names_are_text_and_nothing_else(browser: Browser, tmp_path: Pat
 def test_a_run_that_ends_says_why_and_that_this_is_the_last_of_it(browser: Browser) -> None:
     with served("live") as (board, server), opened(browser, server.address) as page:
         expect(page.locator(".word")).to_have_text("live")
-        page.wait_for_timeout(1200)
+        assert until(lambda: bool(server._console.feed._watchers), 30)
         STATES["slot-lost"](board)
         server.stop()
-        expect(page.locator("#silence")).to_have_text(re.compile("The run has ended"), timeout=3000)
+        expect(page.locator("#silence")).to_have_text(re.compile("The run has ended"))
         expect(page.locator(".word")).to_have_text("stopped")
         expect(page.locator("#state")).to_contain_text("HEADRACE_SLOT_LOST")
 
