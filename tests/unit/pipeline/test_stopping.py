@@ -29,9 +29,9 @@ def ended(stopping: Stopping, work: Callable[[threading.Event], None]) -> list[s
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert begun.wait(5)
+    assert begun.wait(30)
     stopping.stop()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
     return said
 
@@ -101,10 +101,10 @@ def test_it_never_arrives_behind_the_part_that_it_interrupts(delay: float) -> No
         stopping, begun, late = Stopping(), threading.Event(), list[str]()
         thread = threading.Thread(target=leave, args=(stopping, begun, late))
         thread.start()
-        begun.wait(5)
+        assert begun.wait(30)
         time.sleep(delay)
         stopping.stop()
-        thread.join(5)
+        thread.join(30)
         assert late == []
 
 

@@ -39,7 +39,7 @@ def test_a_process_ends_although_an_early_write_waits_for_ever() -> None:
             connection, _ = silent.accept()
             with connection:
                 child.send_signal(signal.SIGTERM)
-                assert child.wait(5) == 0
+                assert child.wait(60) == 0
         finally:
             child.kill()
             child.communicate()
