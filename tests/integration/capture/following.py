@@ -84,7 +84,7 @@ class Source:
         for stream in self._streams:
             stream.close()
         with connect(self.url) as connection:
-            drop_slot(connection, self.slot)
+            drop_slot(connection, self.slot, timeout=60)
 
 
 def eventually(look: Callable[[], _T | None], seconds: float = 30) -> _T:

@@ -180,4 +180,4 @@ class Stock:
     def drop(self) -> None:
         """Drop the slot."""
         with connect(self.url) as connection:
-            drop_slot(connection, self.name)
+            drop_slot(connection, self.name, timeout=60)

@@ -37,7 +37,7 @@ def followed(people: Deployment) -> Iterator[Deployment]:
         execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
         yield people
         for facts in list_slots(connection):
-            drop_slot(connection, facts.name)
+            drop_slot(connection, facts.name, timeout=60)
 
 
 def stranger_of(deployment: Deployment) -> str:
@@ -57,7 +57,7 @@ def test_headrace_alone_says_what_comes_next(people: Deployment) -> None:
             stream.start(people.name, 0, [people.name])
             assert "that runs. Next:\n  headrace status" in people.type().out
         assert "which has no slot yet" in people.type(HEADRACE_SLOT="elsewhere").out, "as a run takes it"
-        drop_slot(connection, people.name)
+        drop_slot(connection, people.name, timeout=60)
     nowhere = people.type(DATABASE_URL="", HEADRACE_CONFIG="elsewhere.toml")
     assert "There is no elsewhere.toml in this folder" in nowhere.out
 

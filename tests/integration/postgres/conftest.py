@@ -9,6 +9,7 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.slot import drop_slot
 from support.servers import installation, short_lived_server
 
 _numbers = itertools.count(1)
@@ -28,8 +29,9 @@ def url(server: EmbeddedPostgres) -> Iterator[str]:
     yield server.create_database(name)
     mine = "FROM pg_replication_slots WHERE database = $1"
     with connect(server.url) as connection:
-        execute(connection, f"SELECT pg_terminate_backend(active_pid, 5000) {mine} AND active", (name,))
-        execute(connection, f"SELECT pg_drop_replication_slot(slot_name) {mine}", (name,))
+        execute(connection, f"SELECT pg_terminate_backend(active_pid) {mine} AND active", (name,))
+        for (slot,) in execute(connection, f"SELECT slot_name::text {mine}", (name,)):
+            drop_slot(connection, str(slot), timeout=60)
     server.drop_database(name)
 
 

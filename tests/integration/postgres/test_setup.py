@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.pgoutput.frames import Frames
@@ -251,11 +252,17 @@ def test_an_unfinished_index_is_named_and_replaced(url: str, connection: Connect
     pid = connection.info.backend_pid
     with connect(url) as other, connect(url, autocommit=False) as writer:
         execute(writer, f"LOCK TABLE {T} IN ROW EXCLUSIVE MODE")
-        cancel = threading.Timer(1.0, execute, (other, "SELECT pg_cancel_backend($1)", (pid,)))
-        cancel.start()
+
+        def cancel() -> None:
+            waits = "wait_event_type = 'Lock' AND query LIKE 'CREATE UNIQUE INDEX%'"
+            cancelled = f"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND {waits}"
+            assert until(lambda: bool(execute(other, cancelled, (pid,))), 60)
+
+        cancelling = threading.Thread(target=cancel)
+        cancelling.start()
         with pytest.raises(HeadraceError, match=r"CREATE UNIQUE INDEX.*An unfinished index may stay"):
             execute_plan(plan, connection)
-        cancel.join()
+        cancelling.join()
         writer.rollback()
     publication = read_publication(connection, PUBLICATION)
     assert publication is not None
@@ -453,13 +460,13 @@ def test_without_the_right_the_statement_is_named(
     assert caught.value.kind is Kind.PRIVILEGE
 
 
-def streamed(url: str, slot: str, seconds: float = 1.5) -> list[bytes]:
-    """The rows that the stream carries, as raw insert messages."""
+def streamed(url: str, slot: str, word: bytes) -> list[bytes]:
+    """The rows that the stream carries up to one with this word, as raw insert messages."""
     found: list[bytes] = []
     with ReplicationConnection(url) as stream:
         stream.start(slot, 0, [PUBLICATION])
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and word not in b"".join(found):
             frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
@@ -493,7 +500,7 @@ def test_extending_a_living_slots_publication_loses_no_transaction(url: str, con
             before = {word for (word,) in session.query("SELECT word FROM public.b")}
         execute(writer, "INSERT INTO b VALUES ('third')")
         writer.commit()
-    carried = b"".join(streamed(url, "s_extend"))
+    carried = b"".join(streamed(url, "s_extend", b"third"))
     for word in ("first", "second", "third"):
         assert word in before or word.encode() in carried, word
     assert b"third" in carried
@@ -512,6 +519,6 @@ def test_the_simpler_way_loses_a_row(url: str, connection: Connection) -> None:
             assert session.query("SELECT word FROM public.b") == []
         execute(writer, "INSERT INTO b VALUES ('second')")
         writer.commit()
-    carried = b"".join(streamed(url, "s_simple"))
+    carried = b"".join(streamed(url, "s_simple", b"second"))
     assert b"second" in carried
     assert b"first" not in carried

@@ -14,11 +14,13 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres import slot as slot_module
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
+    ExportedSlot,
     advance_slot,
     create_slot,
     drop_slot,
@@ -409,25 +411,32 @@ def awaited(connection: Connection, transaction: object) -> Callable[[], bool]:
     return lambda: bool(execute(connection, sql, (transaction,)))
 
 
-@pytest.mark.parametrize("time_limit", [30.0, 2.0])
+@pytest.mark.parametrize("time_limit", [60.0, 0.5])
 def test_what_a_slot_does_not_send_is_visible_once_it_is_made(
-    url: str, connection: Connection, time_limit: float
+    url: str, connection: Connection, monkeypatch: pytest.MonkeyPatch, time_limit: float
 ) -> None:
     """A commit before the slot's position may wait for a synchronous standby still, so that nobody sees it.
 
     The server itself waits for the transactions that were open when it began, and then for those that were
     open at that time. One that begins later and commits meanwhile is not waited for.
     """
+    await_visible, made = slot_module._await_visible, threading.Event()
+
+    def noted(url: str, slot: ExportedSlot, _: float) -> None:
+        made.set()
+        await_visible(url, slot, time_limit)
+
+    monkeypatch.setattr(slot_module, "_await_visible", noted)
     execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
     with ThreadPoolExecutor(1) as pool, transaction_of(url, 1) as (first, first_id):
-        making = pool.submit(create_slot, url, "s_visible", time_limit=time_limit)
-        assert until(awaited(connection, first_id), 10)
+        making = pool.submit(create_slot, url, "s_visible")
+        assert until(awaited(connection, first_id), 30)
         with transaction_of(url, 2) as (second, second_id):
             first.commit()
-            assert until(awaited(connection, second_id), 10)
+            assert until(awaited(connection, second_id), 30)
             with held_commit(url) as rows:
                 second.commit()
-                assert until(lambda: read_slot(connection, "s_visible") is not None, 10)
+                assert made.wait(30)
                 if time_limit < 10:
                     with pytest.raises(HeadraceError, match="s_visible") as caught:
                         making.result(30)

@@ -109,11 +109,15 @@ def test_a_reader_that_says_nothing_is_seen_and_so_is_what_was_sent_to_it(own: s
             return slot is not None and slot.sent is not None and slot.sent >= slot.current
 
         assert until(is_up_to_date, 20)
-        silent = waits_of(own)
-        assert silent.walsender_waits_for is not None
+        assert until(lambda: waits_of(own).walsender_waits_for is not None, 20)
+
+        def is_at_rest() -> bool:
+            slot = read_slot(connection, "shop")
+            return slot is not None and not slot.decodes
+
+        assert until(is_at_rest, 20)
         slot = read_slot(connection, "shop")
         assert slot is not None
-        assert not slot.decodes
         before = slot.sent
         execute(connection, "CREATE TABLE elsewhere AS SELECT generate_series(1, 10000)")
         assert until(is_up_to_date, 20)
