@@ -12,6 +12,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
 from support.driven_run import DrivenRun
 from support.shop_oracle import Documents, actual_documents, differences, expected_documents
+from support.slots import drop_slots
 
 CONVERGED_WITHIN = 120.0
 """Seconds; on a machine that is busy with other tests too."""
@@ -72,10 +73,7 @@ class Shop:
 
     def drop_slots(self) -> None:
         """Drop the slots that deployments left on this database."""
-        self.ids(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-            "WHERE database = current_database() AND NOT active"
-        )
+        drop_slots(self.url)
 
 
 def _changed(before: Documents, after: Documents) -> set[str]:

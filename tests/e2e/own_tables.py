@@ -10,6 +10,7 @@ from typing import Any
 
 from e2e.harness import CONVERGED_WITHIN
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.schema.load import load_schema
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
@@ -59,7 +60,7 @@ class OwnTables(DrivenRun):
         """End the run however it can be ended, and drop the slot."""
         super().close()
         with connect(self.url) as connection:
-            execute(connection, f"SELECT pg_drop_replication_slot('{self.name}')")
+            drop_slot(connection, self.name, timeout=60)
 
     def converges(self, read: Callable[[], Mapping[str, Any]], timeout: float = CONVERGED_WITHIN) -> None:
         """Return once what is read is what the database says; no one may write meanwhile."""

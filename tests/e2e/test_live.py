@@ -282,6 +282,8 @@ def test_a_rolled_back_transaction_and_savepoint_change_nothing(live: Headrace, 
     """Not even the version of the document that they would have changed."""
     one, two = shop.ids("SELECT id FROM users WHERE deleted_at IS NULL ORDER BY id LIMIT 2")
     live.converges()
+    # What was written early may be written once more until it is confirmed.
+    assert live.ask("/wait?timeout=50").json()["done"]
     before = live.version("users", str(one))
     rename = f"UPDATE users SET name = 'Undone' WHERE id = {one}"
     shop.run(rename, commit=False)

@@ -14,6 +14,7 @@ import pytest
 
 from headrace.model.names import TableName
 from support.lake import Mirrored, comparable, is_table, read_table
+from support.slots import drop_slots
 
 _SETUP = (
     """CREATE TABLE items (
@@ -43,10 +44,7 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
-    mirrored.run(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-        "WHERE database = current_database() AND NOT active"
-    )
+    drop_slots(database)
 
 
 @pytest.mark.long  # without kills: integration/datasources/test_mirror_page

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.model.names import TableName
 from support.lake import Mirrored, comparable
+from support.slots import drop_slots
 
 _TABLES = ("a", "versions", "changed", "heap")
 _SETUP = (
@@ -35,10 +36,7 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
-    mirrored.run(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-        "WHERE database = current_database() AND NOT active"
-    )
+    drop_slots(database)
 
 
 @pytest.mark.long

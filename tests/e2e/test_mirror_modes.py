@@ -14,6 +14,7 @@ from headrace.config.mirror import Format
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from support.lake import Mirrored, comparable, is_table
+from support.slots import drop_slots
 
 HISTORY, CHANGES, KEYLESS, PARTS = (TableName("public", name) for name in ("h", "c", "k", "p"))
 _SETUP = (
@@ -50,10 +51,7 @@ def mirror(kind: Format, database: str, tmp_path: Path) -> Iterator[Mirrored]:
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
-    mirrored.run(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-        "WHERE database = current_database() AND NOT active"
-    )
+    drop_slots(database)
 
 
 @pytest.mark.long

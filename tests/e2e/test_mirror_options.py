@@ -14,6 +14,7 @@ from headrace import Mirror
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from support.lake import Mirrored, comparable
+from support.slots import drop_slots
 
 SALT = "pepper"
 ORDERS, KEYED, VISITS, EVENTS, HEAP, PEOPLE = (
@@ -73,10 +74,7 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
-    mirrored.run(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-        "WHERE database = current_database() AND NOT active"
-    )
+    drop_slots(database)
 
 
 class People:

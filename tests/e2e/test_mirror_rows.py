@@ -11,6 +11,7 @@ from headrace.config.mirror import Format
 from headrace.mirror.mirror import Mirror
 from headrace.model.names import TableName
 from support.lake import FORMATS, Mirrored
+from support.slots import drop_slots
 
 _SETUP = (
     "CREATE TABLE chosen (id int PRIMARY KEY, large text)",
@@ -49,10 +50,7 @@ def mirror(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Ite
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
-    mirrored.run(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-        "WHERE database = current_database() AND NOT active"
-    )
+    drop_slots(database)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ import pytest
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from support.lake import Mirrored
+from support.slots import drop_slots
 
 PARTED = TableName("public", "parted")
 _SETUP = (
@@ -28,10 +29,7 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
-    mirrored.run(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-        "WHERE database = current_database() AND NOT active"
-    )
+    drop_slots(database)
 
 
 @pytest.mark.long

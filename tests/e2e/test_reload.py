@@ -140,7 +140,7 @@ def test_a_setting_that_a_living_index_takes_holds_without_another_generation(
         [index] = urllib3.request("GET", f"{opensearch.url}/{served}/_settings").json().values()
         return bool(index["settings"]["index"]["refresh_interval"] == "7s")
 
-    town.wait_until(is_taken, "the setting is as before", 10)
+    town.wait_until(is_taken, "the setting is as before", 60)
     assert town.generation("goods") == served
     town.write_config(town.indexes)
     town.run_command("reload")

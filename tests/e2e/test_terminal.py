@@ -194,6 +194,7 @@ def test_a_second_ctrl_c_ends_the_demo_at_once_and_its_servers_follow(demo: Demo
     demo.shows("stopping …")
     demo.press_ctrl_c()
     assert demo.ended() in (0, 130), demo.text
-    assert psutil.wait_procs(members, timeout=15)[1] + demo.members() == []
+    assert psutil.wait_procs(members, timeout=60)[1] == []
+    assert until(lambda: not demo.members(), 60), demo.members()
     assert [port for port in ports if not port_is_free(port)] == []
     assert "Traceback" not in demo.text

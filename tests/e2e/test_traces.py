@@ -15,7 +15,7 @@ from headrace.embedded.processes import until
 from headrace.postgres.address import parse_address
 from support.otlp_receiver import OtlpReceiver, attributes_of
 
-_SECONDS = 30.0
+_SECONDS = 120.0
 _NOW_NS = 1_000_000_000
 _STAGES = {"headrace.capture", "headrace.resolve", "headrace.assemble", "headrace.write", "headrace.confirm"}
 

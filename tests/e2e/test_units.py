@@ -232,7 +232,7 @@ def units_on(postgres: EmbeddedPostgres, sink: str, folder: Path, name: str) -> 
     finally:
         run.close()
         with connect(run.url) as connection:
-            drop_slot(connection, name)
+            drop_slot(connection, name, timeout=60)
         postgres.drop_database(name)
 
 
@@ -288,7 +288,7 @@ def test_a_locked_table_keeps_only_its_index_waiting(run: Units) -> None:
         run.wait_until(lambda: run.served()["goods"] != before["goods"], "did not build the other", 120)
         run.wait_until(lambda: "bad is locked by" in run.error("bads"), "did not say so", 60)
         assert run.is_followed("goods")
-        assert not run.error("goods")
+        run.wait_until(lambda: not run.error("goods"), "kept the other waiting too", 60)
     run.wait_until(lambda: run.served()["bads"] != before["bads"], "did not go on", 120)
     run.wait_until(lambda: not run.error("bads"), "was not whole", 60)
     run.converges()
@@ -308,7 +308,7 @@ def test_an_index_that_takes_nothing_keeps_only_itself_waiting(run: Units, fault
     assert run.is_followed("goods")
     run.wait_until(lambda: "takes no documents of index" in run.error("bads"), "did not say so", 60)
     assert run.is_followed("goods")
-    assert not run.error("goods")
+    run.wait_until(lambda: not run.error("goods"), "kept the other waiting too", 60)
     if fault == "blocked":
         urllib3.request("PUT", f"{index}/_settings", json=dict.fromkeys(block))
     else:
@@ -323,10 +323,16 @@ def test_a_backfill_whose_row_is_refused_leaves_the_other_index_followed(run: Un
     run.sql("UPDATE bad SET host = 'no address' WHERE id = 7")
     run.write(goods=LABEL, bads=MISFIT)
     run.reload()
-    run.wait_until(lambda: any(entry.frozen for entry in run.generations("bads")), "did not fail", 180)
+    frozen: list[GenerationState] = []
+
+    def has_failed() -> bool:
+        frozen[:] = [entry for entry in run.generations("bads") if entry.frozen]
+        return bool(frozen)
+
+    run.wait_until(has_failed, "did not fail", 180)
     run.wait_until(lambda: run.served()["goods"] != before["goods"], "did not build the other", 180)
     assert [entry.frozen for entry in run.generations("goods") if entry.published] == [""]
-    [failed] = [entry for entry in run.generations("bads") if entry.frozen]
+    [failed] = frozen
     assert failed.building
     assert "'7' of index" in failed.frozen
     assert "no address" not in failed.frozen

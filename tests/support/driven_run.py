@@ -16,12 +16,15 @@ from typing import Any
 import urllib3
 
 import headrace
-from headrace.embedded.processes import free_port, living, tail, until
+from headrace.embedded.processes import free_port_among, living, tail, until
 from support.warm_commands import run_command
 
 READY_WITHIN = 240.0
 ENDED_WITHIN = 30.0
 """Seconds; the last one is the contract's."""
+
+_PORTS = range(10_000, 30_000)
+"""The kernel gives none of them to a socket that asks for any port while the run still starts."""
 
 _POLL = 0.05
 
@@ -62,7 +65,7 @@ class DrivenRun:
     def _start(self, program: Sequence[str], failpoint: str) -> None:
         assert self._process is None, "it runs already"
         self._mark.unlink(missing_ok=True)
-        self._address = f"127.0.0.1:{free_port()}"
+        self._address = free_address()
         armed = {"HEADRACE_FAILPOINT": failpoint, "HEADRACE_FAILPOINT_MARK": str(self._mark)}
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
@@ -115,7 +118,7 @@ class DrivenRun:
 
     def status(self) -> dict[str, Any]:
         """What `/status` says now; empty while nothing answers."""
-        answer = self._get("/status")
+        answer = self._get("/status", seconds=60)
         found: dict[str, Any] = answer.json() if answer.data else {}
         return found
 
@@ -134,9 +137,11 @@ class DrivenRun:
         assert members, "nothing runs that could be killed"
         for number in (signal.SIGSTOP, signal.SIGKILL):
             _send(members, number)
-        until(lambda: not living(members), ENDED_WITHIN)
+        # Also one that was started while they were listed.
+        until(lambda: not _send(self.members(), signal.SIGKILL), ENDED_WITHIN)
+        left = self.members()
         self._collect()
-        assert self.members() == []
+        assert left == []
 
     def suspend(self) -> None:
         """SIGSTOP every process of the tree, as if its machine had vanished."""
@@ -177,7 +182,7 @@ class DrivenRun:
             raise AssertionError(
                 f"no end within {ENDED_WITHIN:.0f} s of SIGTERM\n{self.last_output()}"
             ) from None
-        until(lambda: not self.members(), 5)
+        until(lambda: not self.members(), ENDED_WITHIN)
         left = self.members()
         _send(left, signal.SIGKILL)
         self._collect()
@@ -219,9 +224,9 @@ class DrivenRun:
         """The end of its output, for messages."""
         return f"its output ends:\n{tail(self.output, 40)}"
 
-    def _get(self, path: str) -> urllib3.BaseHTTPResponse:
+    def _get(self, path: str, seconds: float = 5) -> urllib3.BaseHTTPResponse:
         try:
-            return urllib3.request("GET", f"{self.page}{path}", retries=False, timeout=5)
+            return urllib3.request("GET", f"{self.page}{path}", retries=False, timeout=seconds)
         except urllib3.exceptions.HTTPError:
             return urllib3.HTTPResponse(b"", status=0)
 
@@ -231,10 +236,17 @@ class DrivenRun:
             self._process = None
 
 
-def _send(members: list[int], number: signal.Signals) -> None:
+def free_address() -> str:
+    """Return an address on which a run can listen."""
+    return f"127.0.0.1:{free_port_among(_PORTS)}"
+
+
+def _send(members: list[int], number: signal.Signals) -> list[int]:
+    """Send a signal to processes that may be gone, and return them."""
     for pid in members:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+    return members
 
 
 def _session_of(pid: int) -> int:

@@ -26,9 +26,9 @@ from headrace.mirror.run import MirrorRun
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 from headrace.spark.session import LocalSpark
+from support.slots import drop_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,12 +48,7 @@ def prepared_database(url: str, *statements: str) -> Iterator[str]:
     """Prepare a database by statements, and drop its slots at the end, when their readers are gone."""
     run(url, *statements)
     yield url
-    with connect(url) as connection:
-        for (slot,) in execute(connection, _SLOTS):
-            drop_slot(connection, slot, timeout=30)
-
-
-_SLOTS = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database()"
+    drop_slots(url)
 
 
 def run_mirror(mirrored: MirroredLake, spark: LocalSpark, *, once: bool = True, reload: bool = False) -> None:

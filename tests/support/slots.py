@@ -1,4 +1,4 @@
-"""A slot and its publication, prepared as a source prepares them."""
+"""Slots: prepared as a source prepares them, lost, and dropped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationRequirements, Selections
+from headrace.postgres.slot import drop_slot
 
 
 def ensure_slot(
@@ -33,6 +34,15 @@ def ensure_slot(
         },
     ).confirmed
 
+
+def drop_slots(url: str) -> None:
+    """Drop every slot of a database, also of a killed reader that PostgreSQL has not noticed yet."""
+    with connect(url) as connection:
+        for (slot,) in execute(connection, _OF_DATABASE):
+            drop_slot(connection, slot, timeout=60)
+
+
+_OF_DATABASE = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database()"
 
 KEEPS_LITTLE = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
 """Settings of a server that soon removes the log of a slot."""

@@ -101,7 +101,7 @@ def town_on(postgres: EmbeddedPostgres, sink: str, folder: Path, name: str) -> I
     finally:
         town.close()
         with connect(town.url) as connection:
-            drop_slot(connection, name)
+            drop_slot(connection, name, timeout=60)
         postgres.drop_database(name)
 
 

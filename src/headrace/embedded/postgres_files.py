@@ -135,7 +135,11 @@ def version_of(binaries: Path) -> int:
     """
     try:
         done = subprocess.run(  # noqa: S603 (a program of the installation)
-            [binaries / "postgres", "--version"], capture_output=True, text=True, check=True
+            [binaries / "postgres", "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            process_group=0,  # Ctrl-C at the terminal must not reach it
         )
     except (OSError, subprocess.CalledProcessError) as error:
         raise HeadraceError(
