@@ -156,6 +156,16 @@ class ExportedSlot(Closeable):
         """Release the snapshot; the slot stays, unless it is temporary."""
         self.connection.close()
 
+    def drop(self) -> None:
+        """Drop the slot at once, with its snapshot, over its own connection: the server may have no other.
+
+        A temporary slot that is left to the end of its connection stays until the server has noticed that.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        self.connection.execute(f"DROP_REPLICATION_SLOT {identifier(self.name)}", slot=self.name)
+
 
 def check_slot_name(name: str) -> None:
     """Refuse a name that PostgreSQL would refuse.
@@ -228,9 +238,8 @@ def create_slot(
     try:
         _await_visible(url, slot, time_limit)
     except BaseException:
-        # Over its own connection: the server may have no other one left.
         with slot:
-            replication.execute(f"DROP_REPLICATION_SLOT {identifier(name)}", slot=name)
+            slot.drop()
         raise
     return slot
 

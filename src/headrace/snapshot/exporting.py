@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from headrace.model.lsn import Lsn
 from headrace.postgres.session import ReadSession
@@ -57,9 +57,10 @@ def positioned_snapshot(url: str, slot: str, time_limit: float = 60.0) -> Iterat
     """
     mark = f"_rows_{secrets.token_hex(4)}"
     name = f"{slot[: _LONGEST_NAME - len(mark)]}{mark}"
-    with create_slot(url, name, time_limit=time_limit, temporary=True) as created:
-        # Imported before the slot's connection does anything else, which ends the export.
-        session = ReadSession(url, snapshot=created.snapshot_name)
-    with session:
+    with ExitStack() as held:
+        with create_slot(url, name, time_limit=time_limit, temporary=True) as created:
+            # Imported before the slot's connection does anything else, which ends the export.
+            session = held.enter_context(ReadSession(url, snapshot=created.snapshot_name))
+            created.drop()
         [(snapshot,)] = session.query("SELECT pg_export_snapshot()")
         yield created.consistent_point, str(snapshot)
