@@ -279,6 +279,8 @@ class FollowedTables:
         """
         if not self._watches_catalog:
             return ()
+        # Before the look, which would take a name that the log has for one of a new column.
+        self._note_names()
         found = self._catalog.look()
         if self._options.on_unlogged_change == "keep":
             found = [change for change in found if change.effect is not Effect.DEPARTED]
@@ -300,9 +302,13 @@ class FollowedTables:
         """
         if self.columns is None:
             return ()
-        self._catalog.note(self.columns.known, self.columns.leaves)
+        self._note_names()
         # A copy: the reading thread may add another table.
         return self._read_again(CatalogChange(table, what) for table, what in [*self.columns.reused.items()])
+
+    def _note_names(self) -> None:
+        if self.columns is not None:
+            self._catalog.note(self.columns.known, self.columns.leaves)
 
     def _read_again(self, changes: Iterable[CatalogChange]) -> tuple[TableName, ...]:
         found = list(changes)

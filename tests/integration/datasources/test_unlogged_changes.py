@@ -14,6 +14,7 @@ import pytest
 from headrace.datasources import catalog_watch
 from headrace.datasources.catalog_watch import CatalogWatch
 from headrace.errors import HeadraceError, Kind
+from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from integration.datasources.driven import Query
 
@@ -333,6 +334,20 @@ def test_a_name_that_two_columns_had_ends_the_query(
     ends(started, "bare")
     started.restart(onUnloggedChange="snapshot")
     started.until(lambda: copied(started) == rows_of(started, "bare"))
+
+
+def test_a_name_that_the_log_has_is_known_before_the_catalog_is_looked_at(
+    query: Callable[..., Query],
+) -> None:
+    """Its column may be renamed, and another one be added under the name, before the first look."""
+    started = begin(query, "bare", envelope="changes")
+    *first, rename, add = REUSED[3]
+    alter(started, first)
+    named = started.reader._tables.columns
+    assert named is not None
+    started.until_true(lambda: "x" in named.known[TableName("public", "bare")])
+    alter(started, (rename, add))
+    ends(started, "the column x of the table bare was dropped and added again")
 
 
 @pytest.mark.parametrize("temporary", ["true", "false"])
