@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -73,8 +74,23 @@ class Source:
     def kill_walsender(self) -> None:
         self.query("SELECT pg_terminate_backend($1)", eventually(self.walsender))
 
+    @contextmanager
+    def commits_held_back(self) -> Iterator[None]:
+        """Every commit within waits for a standby that is not there: it is in the log, and not visible."""
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+        try:
+            eventually(lambda: self.query("SHOW synchronous_standby_names") == [("nobody",)])
+            self.sql("CHECKPOINT")  # commits wait only once the checkpointer has read the setting too
+            yield
+        finally:
+            self.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+
     def stream(self, start: Offset, url: str = "", /, **settings: Any) -> ChangeStream:
-        """A stream behind `start`, open, perhaps by another way; closed at the end of the test."""
+        """A stream behind `start`, open, perhaps by another way; closed at the end of the test.
+
+        After a pause it gives no position without changes, unless `idle_seconds` says so.
+        """
+        settings = {"idle_seconds": 600.0, **settings}
         stream = ChangeStream(StreamSettings(url or self.url, self.slot, self.publication, **settings), start)
         self._streams.append(stream)
         stream.open()

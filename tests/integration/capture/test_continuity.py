@@ -189,13 +189,19 @@ def test_a_slot_that_is_recreated_or_moved_by_a_stranger_is_told_apart(source: S
     }.items():
         with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
             first = source.number("SELECT count(*) FROM t")
-            insert(source, first + 1, first + 3)
-            _, place = take(stream, start, 3)
-            proxy.refuse()
-            eventually(lambda: source.walsender() is None)
-            insert(source, first + 4, first + 6)
-            for statement in statements:
-                source.query(statement, source.slot)
+            with connect(source.url, autocommit=False) as other:
+                # While it is open the slot keeps the log from here on, wherever else it is moved to.
+                execute(other, "INSERT INTO t VALUES (0, 'never committed')")
+                insert(source, first + 1, first + 3)
+                _, place = take(stream, start, 3)
+                proxy.refuse()
+                eventually(lambda: source.walsender() is None)
+                insert(source, first + 4, first + 6)
+                if "moved" not in words:
+                    other.rollback()  # a slot is made only when it has ended
+                for statement in statements:
+                    source.query(statement, source.slot)
+                other.rollback()
             proxy.resume()
             refused(stream, place, Kind.CONTINUITY, words, "the changes between are lost")
         start = Offset(source.confirmed())

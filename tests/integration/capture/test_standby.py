@@ -176,7 +176,7 @@ def test_a_batch_waits_while_its_address_leads_to_another_server(
             assert until(lambda: stream.next_offset(start, Limit(1 << 30), 1.0) != start, 30)
         finally:
             stream.close()
-            drop_slot(writer, "balanced")
+            drop_slot(writer, "balanced", timeout=60)
 
 
 def test_of_several_hosts_both_connections_find_the_primary(
@@ -241,5 +241,5 @@ def test_first_rows_and_changes_of_a_standby_fit_where_the_reading_begins_again(
     finally:
         one.stop()
         with connect(standby.url) as connection:
-            drop_slot(connection, one.slot)
+            drop_slot(connection, one.slot, timeout=60)
         one.sql("DROP TABLE item, heap", f"DROP PUBLICATION {one.slot}")
