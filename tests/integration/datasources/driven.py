@@ -120,7 +120,7 @@ class Query:
     def close(self) -> None:
         self.stop()
         with connect(self.url) as connection:
-            drop_slot(connection, self.slot)
+            drop_slot(connection, self.slot, timeout=60)
 
 
 def as_stored(offset: dict[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def test_a_query_begins_with_them(spark: SparkSession, shop: str, tmp_path: Path
     finally:
         query.stop()
         with connect(shop) as connection:
-            drop_slot(connection, "given")
+            drop_slot(connection, "given", timeout=60)
     assert [(row._change_type, row.id, row.price, row._snapshot) for row in rows] == [
         ("insert", 1, "1.5", True),
         ("delete", 9, None, False),

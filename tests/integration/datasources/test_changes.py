@@ -83,7 +83,7 @@ class Source:
         if self._query is not None:
             self._query.stop()
             with connect(self.url) as connection:
-                drop_slot(connection, self.slot)
+                drop_slot(connection, self.slot, timeout=60)
 
 
 @pytest.fixture

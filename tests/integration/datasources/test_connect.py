@@ -59,7 +59,7 @@ class Shop:
     def drop_slot(self) -> None:
         until(lambda: not self.is_read())
         with connect(self.url) as connection:
-            drop_slot(connection, self.slot)
+            drop_slot(connection, self.slot, timeout=60)
 
 
 def until(condition: Callable[[], bool]) -> None:

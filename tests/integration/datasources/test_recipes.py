@@ -81,7 +81,7 @@ class Shop:
         with connect(self.url) as connection:
             sql = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
             for (slot,) in execute(connection, sql):
-                drop_slot(connection, str(slot))
+                drop_slot(connection, str(slot), timeout=60)
 
 
 def until(condition: Callable[[], bool]) -> None:

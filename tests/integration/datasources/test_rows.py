@@ -109,7 +109,7 @@ class Source:
             return
         self.stop_reading()
         with connect(self.url) as connection:
-            drop_slot(connection, self.slot)
+            drop_slot(connection, self.slot, timeout=60)
 
 
 @pytest.fixture

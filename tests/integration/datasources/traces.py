@@ -67,7 +67,7 @@ def secrets(database: str, folder: Path) -> Iterator[list[Secret]]:
         unread = "SELECT FROM pg_replication_slots WHERE active AND database = current_database()"
         assert until(lambda: not execute(connection, unread), 10)
         for role in passwords:
-            drop_slot(connection, role)
+            drop_slot(connection, role, timeout=60)
         for role in passwords:
             execute(connection, f"DROP OWNED BY {role} CASCADE")
             execute(connection, f"DROP ROLE {role}")
