@@ -138,7 +138,7 @@ class FollowedMirror:
         stream.open()
         try:
             while start.lsn < end:
-                behind = stream.next_offset(start, Limit(BATCH_BYTES), 1.0)
+                behind = _next_offset(stream, start)
                 changes = pa.Table.from_batches(stream.changes(start, behind), CHANGES_SCHEMA)
                 rows = [
                     enveloped(batch, {}, "db", stream.truncated_partitions)
@@ -174,6 +174,14 @@ class FollowedMirror:
                 (self._config.slot,),
             )
         return confirmed, end
+
+
+def _next_offset(stream: ChangeStream, start: Offset) -> Offset:
+    """Where the next batch ends; the stream may not be connected yet."""
+    for _ in range(60):
+        if (behind := stream.next_offset(start, Limit(BATCH_BYTES), 1.0)) != start:
+            return behind
+    raise AssertionError("nothing comes")
 
 
 def main() -> None:

@@ -94,7 +94,7 @@ def test_a_slot_that_was_dropped_and_made_again_is_a_gap_until_everything_is_rea
 ) -> None:
     mirror_of(url, tmp_path).prepare()
     with connect(url) as connection:
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
         execute(connection, "DELETE FROM t WHERE id % 2 = 0")
     mirror = mirror_of(url, tmp_path)
     with pytest.raises(HeadraceError, match="headrace mirror --reload"):

@@ -98,7 +98,7 @@ def connection(database: str) -> Iterator[Connection]:
         for statement in CREATE:
             execute(opened, statement)
         yield opened
-        drop_slot(opened, SLOT)
+        drop_slot(opened, SLOT, timeout=60)
 
 
 def expected(connection: Connection) -> list[tuple[Any, ...]]:

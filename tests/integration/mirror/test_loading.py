@@ -55,7 +55,7 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
             assert set(prepare(database, config, again)) == {FIRST, SECOND}
             assert again.names == [str(SECOND)]
         finally:
-            drop_slot(connection, SLOT)
+            drop_slot(connection, SLOT, timeout=60)
 
 
 def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
@@ -88,7 +88,7 @@ def test_stored_generated_columns_can_be_named_before_anything_is_published(
             assert pl.read_delta(str(tmp_path / "public" / "first"))["month"].to_list() == [expected]
             assert pl.read_delta(str(tmp_path / "public" / "second"))["month"].to_list() == [11]
         finally:
-            drop_slot(connection, SLOT)
+            drop_slot(connection, SLOT, timeout=60)
 
 
 def test_a_plan_tells_what_a_start_loads_and_changes_nothing(
@@ -117,7 +117,7 @@ def test_a_plan_tells_what_a_start_loads_and_changes_nothing(
             prepare(database, config, Loads())
             assert checked(file, capsys) == [("first", 0, False), ("parted", 100, True)]
         finally:
-            drop_slot(connection, SLOT)
+            drop_slot(connection, SLOT, timeout=60)
 
 
 def checked(file: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, int, bool]]:

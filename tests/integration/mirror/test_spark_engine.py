@@ -279,7 +279,7 @@ def test_a_query_of_ones_own_writes_by_its_sessions_delta(
             query.processAllAvailable()
             query.stop()
         Query.until_true(lambda: not execute(connection, f"{_SLOTS} AND active"))
-        drop_slot(connection, _SLOT)
+        drop_slot(connection, _SLOT, timeout=60)
     frame = pl.read_delta(f"{tmp_path}/lake/public/t")
     assert sorted(frame.select("id", "name", "_is_current").rows()) == [
         (1, "a", False),
@@ -311,7 +311,7 @@ def test_executors_load_tables_and_pass_on_what_the_database_says(
             with ReadSession(database) as session:
                 table = Selection(config).read(session, [TABLE])[TABLE]
         finally:
-            drop_slot(connection, _SLOT)
+            drop_slot(connection, _SLOT, timeout=60)
     moment = LoadMoment(1, dt.datetime.now(dt.UTC))
     plain = replace(table, catalog=Fingerprint({}))
     unit = LoadUnit("postgresql://127.0.0.1:1/none", "no", plain, table.lake_schema, moment, ())

@@ -70,7 +70,7 @@ def mirror(database: str, config: MirrorConfig) -> Iterator[MirroredLake]:
         mirror.set_up()
         mirror.prepare()
         yield mirror
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
 
 
 def test_equal_tables_are_right(mirror: MirroredLake) -> None:
@@ -254,7 +254,7 @@ def test_many_changes_on_their_way_take_little_memory(database: str, tmp_path: P
         assert right.is_right
         execute(connection, "UPDATE many SET v = v || '!'")
         found, comparing = traced(mirror)
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
     assert found.undecided == (20_000 if key else 40_000)
     assert comparing - reading < 4 << 20
 
@@ -286,7 +286,7 @@ def test_rows_without_a_key_are_told_apart_by_all_that_they_show(
         ):
             execute(connection, change)
         [found] = mirror.comparer().compare()
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
     assert found.surplus == [("{'n': 1.0, 'v': 'v'}",)]
     assert found.missing == [("{'n': -0.0, 'v': 'v'}",), ("{'n': 2.0, 'v': None}",)]
     assert found.different == [("{'n': 2.0, 'v': 'v'}",), ("{'n': 3.0, 'v': 'v'}",)]

@@ -331,7 +331,10 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path: Path) -> None:
+def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_SECONDS", 600.0)
     run(url, "CREATE TABLE staging (id int PRIMARY KEY, name int)")
     mirror, *_ = prepared(url, config_of(tmp_path))
     run(url, 'ALTER TABLE staging ADD COLUMN "Name" int', "INSERT INTO staging VALUES (1, 1, 1)")
@@ -347,7 +350,10 @@ def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path:
     assert all(rows_are_right(mirror).values())
 
 
-def test_the_only_table_of_a_mirror_waits_and_goes_on(url: str, tmp_path: Path) -> None:
+def test_the_only_table_of_a_mirror_waits_and_goes_on(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_FIRST_SECONDS", 600.0)
     mirror, tables, _ = prepared(url, config_of(tmp_path, MirroredTables(tables=("public.b",))))
     assert tables == [B]
     run(url, "ALTER TABLE b DROP CONSTRAINT b_pkey")
@@ -511,7 +517,7 @@ def test_a_check_tells_that_the_slot_or_the_publication_of_a_lake_is_gone(url: s
     assert refused.value.kind is Kind.PUBLICATION
     run(url, f"CREATE PUBLICATION {SLOT} FOR TABLE a, b")
     with connect(url) as connection:
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
     with pytest.raises(HeadraceError, match="headrace mirror --reload") as refused:
         mirror.plan()
     assert refused.value.kind is Kind.SLOT_UNKNOWN
@@ -643,7 +649,7 @@ def test_tables_that_differ_in_case_alone_do_not_overwrite_each_other(url: str, 
     assert 'the tables a and "A" differ in case alone' in str(mirror.waiting.error())
     part = MirroredTables(tables=("public.a", "public.b"))
     with connect(url) as connection:
-        drop_slot(connection, SLOT)
+        drop_slot(connection, SLOT, timeout=60)
     _, tables, _ = prepared(url, config_of(tmp_path / "one", part))
     assert tables == [A, B]
 
