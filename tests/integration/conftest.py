@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from integration.capture.following import Source
-from support.followed_mirror import prepared_database
 from support.means import CHROMIUM
 from support.servers import installation, short_lived_server
+from support.slots import prepared_database
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.catalog import Catalog, Column, ForeignKey, Table, UniqueKey
@@ -82,6 +82,7 @@ def test_a_suggested_schema_file_reads_the_tables_that_it_was_made_of(
     }
     about = {(TableName(root, root), ""): comments[0], (TableName(root, root), column): comments[1]}
     text = Suggester(Catalog(tables), Hints(comments=about)).schema(TableName(root, root))
+    assume("looks like a secret" not in text)  # such a column is left out
     spec = parse_schema(source_of(Path("it.schema.yml"), text), text, "it")
     assert (spec.table, spec.primary_key) == (TableName(root, root), (column,))
     assert [field.column for field in spec.fields if isinstance(field, ColumnField)] == [column]

@@ -6,10 +6,9 @@ As a program, `mirror --config FILE`, it does so for a deployment file, up to wh
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -28,7 +27,6 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import SilentReporter
 from headrace.spark.session import LocalSpark
-from support.slots import drop_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,14 +39,6 @@ def run(url: str, *statements: str) -> None:
     with connect(url) as connection:
         for statement in statements:
             execute(connection, statement)
-
-
-@contextlib.contextmanager
-def prepared_database(url: str, *statements: str) -> Iterator[str]:
-    """Prepare a database by statements, and drop its slots at the end, when their readers are gone."""
-    run(url, *statements)
-    yield url
-    drop_slots(url)
 
 
 def run_mirror(mirrored: MirroredLake, spark: LocalSpark, *, once: bool = True, reload: bool = False) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -33,6 +34,16 @@ def ensure_slot(
             for table, selection in (selections or {}).items()
         },
     ).confirmed
+
+
+@contextmanager
+def prepared_database(url: str, *statements: str) -> Iterator[str]:
+    """Prepare a database by statements, each in a transaction of its own, and drop its slots at the end."""
+    with connect(url) as connection:
+        for statement in statements:
+            execute(connection, statement)
+    yield url
+    drop_slots(url)
 
 
 def drop_slots(url: str) -> None:

@@ -13,8 +13,8 @@ import pytest
 from headrace.config.mirror import Format
 from headrace.mirror import writing
 from headrace.model.names import TableName
-from support.followed_mirror import prepared_database
 from support.lake import FORMATS, Mirrored, count_merges, read_table
+from support.slots import prepared_database
 
 ROOT = Path(__file__).parents[3]
 SLOT = "mirror_batches"

@@ -16,8 +16,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import SilentReporter
-from support.followed_mirror import FollowedMirror, prepared_database, run
+from support.followed_mirror import FollowedMirror, run
 from support.servers import as_user
+from support.slots import prepared_database
 
 SLOT = "mirror_check"
 TABLES = (

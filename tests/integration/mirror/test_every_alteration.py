@@ -13,7 +13,8 @@ import pytest
 
 from headrace.config.mirror import MirroredTables
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, prepared_database, run
+from support.followed_mirror import FollowedMirror, run
+from support.slots import prepared_database
 
 SLOT = "mirror_every_alteration"
 _TYPES = (

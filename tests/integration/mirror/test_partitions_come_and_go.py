@@ -12,8 +12,9 @@ import pytest
 from headrace.config.mirror import Format, MirroredTables
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, Told, prepared_database, run
+from support.followed_mirror import FollowedMirror, Told, run
 from support.lake import FORMATS
+from support.slots import prepared_database
 
 SLOT = "mirror_parts"
 PARTED = TableName("public", "parted")

@@ -16,7 +16,8 @@ from pyiceberg.table import StaticTable
 
 from headrace.config.mirror import Format, MirroredTables
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, prepared_database, run
+from support.followed_mirror import FollowedMirror, run
+from support.slots import prepared_database
 
 SLOT = "mirror_readers"
 _TABLE = "We ird"

@@ -11,8 +11,9 @@ import pytest
 from headrace.mirror.slot_keeping import keep_slot
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import SilentReporter
-from support.followed_mirror import Told, prepared_database, run
+from support.followed_mirror import Told, run
 from support.servers import short_lived_server
+from support.slots import prepared_database
 
 SLOT = "mirror_kept"
 

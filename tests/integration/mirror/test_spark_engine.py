@@ -46,7 +46,8 @@ from headrace.reporter import SilentReporter
 from headrace.spark.delta import check_delta, with_delta
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
-from support.followed_mirror import FollowedMirror, prepared_database, run
+from support.followed_mirror import FollowedMirror, run
+from support.slots import prepared_database
 from unit.mirror.test_lakes import KEYS
 
 pytestmark = pytest.mark.skipif(

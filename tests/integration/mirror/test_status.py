@@ -14,7 +14,8 @@ from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.status.mirror_board import MirrorBoard, MirrorServer
 from headrace.status.phases import Phase
-from support.followed_mirror import FollowedMirror, prepared_database, run
+from support.followed_mirror import FollowedMirror, run
+from support.slots import prepared_database
 
 SLOT = "mirror_status"
 

@@ -12,8 +12,9 @@ from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.formats import open_lake
 from headrace.model.names import TableName
-from support.followed_mirror import FollowedMirror, prepared_database, run
+from support.followed_mirror import FollowedMirror, run
 from support.lake import FORMATS
+from support.slots import prepared_database
 
 SLOT = "mirror_values"
 T = TableName("public", "t")
