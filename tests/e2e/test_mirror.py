@@ -77,13 +77,11 @@ def test_tables_are_loaded_and_followed_through_changes_and_alterations(mirror: 
     mirror.converges("items")
     mirror.run("INSERT INTO items (id) VALUES (-7)", "UPDATE items SET name = 'before' WHERE id = 6")
     mirror.run("ALTER TABLE items ADD COLUMN later int[] DEFAULT '{1,2}'")
-    mirror.converges("items")
     mirror.run("ALTER TABLE items ADD COLUMN random float8 DEFAULT random()")
     mirror.converges("items")
 
     mirror.run("ALTER TABLE items RENAME COLUMN extra TO other")
     mirror.run("UPDATE items SET other = 'renamed' WHERE id < 10")
-    mirror.converges("items")
     mirror.run("ALTER TABLE items ALTER price TYPE text", "UPDATE items SET name = 'retyped' WHERE id < 5")
     mirror.run("ALTER TABLE items DROP COLUMN sizes")
     mirror.converges("items")

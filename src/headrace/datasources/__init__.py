@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.spark.environment import check_version, check_workers
+from headrace.spark.process import leave_out_pandas_while_planning
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["register"]
+
+leave_out_pandas_while_planning()  # before a module of this package makes the first value of PyArrow
 
 
 def register(spark: SparkSession) -> None:

@@ -17,6 +17,11 @@ from types import ModuleType
 
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
 _WITHOUT_ARROW = {"pyspark.sql.worker.lookup_data_sources", "pyspark.sql.worker.create_data_source"}
+_PLANNING = _WITHOUT_ARROW | {
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+}
+"""Modules in whose processes a source runs, and no function of a user."""
 
 
 def leave_out_pandas() -> None:
@@ -24,6 +29,17 @@ def leave_out_pandas() -> None:
     from headrace.model import arrow_without_pandas  # noqa: PLC0415 - it imports PyArrow
 
     arrow_without_pandas.leave_out_pandas()
+
+
+def leave_out_pandas_while_planning() -> None:
+    """Let PyArrow find no pandas where this process only plans a source, in whosever session."""
+    main = sys.modules["__main__"].__spec__
+    if main is None:
+        return
+    # The daemon's workers are forked from it, and run the module that it is given.
+    runs = sys.argv[1:] if main.name == _DAEMON else [main.name]
+    if not _PLANNING.isdisjoint(runs):
+        leave_out_pandas()
 
 
 def import_after_fork(package: str) -> None:
