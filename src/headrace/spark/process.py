@@ -33,7 +33,7 @@ def leave_out_pandas() -> None:
 
 def leave_out_pandas_while_planning() -> None:
     """Let PyArrow find no pandas where this process only plans a source, in whosever session."""
-    main = sys.modules["__main__"].__spec__
+    main = getattr(sys.modules["__main__"], "__spec__", None)  # a program under pdb has none
     if main is None:
         return
     # The daemon's workers are forked from it, and run the module that it is given.

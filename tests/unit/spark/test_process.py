@@ -50,3 +50,18 @@ def test_other_processes_load_nothing_before_they_need_it(tmp_path: Path) -> Non
     loaded = loaded_in_a_process(tmp_path, READER, "pyspark.sql.worker.create_data_source")
     assert "psycopg" not in loaded
     assert "pandas" not in loaded
+
+
+def test_a_program_that_is_debugged_can_import_the_sources(tmp_path: Path) -> None:
+    """Its main module has no `__spec__`."""
+    program = tmp_path / "job.py"
+    program.write_text("import headrace.datasources\nprint('it is there')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pdb", "-c", "continue", "-c", "quit", str(program)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "it is there" in done.stdout, done.stdout + done.stderr
