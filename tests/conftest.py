@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 from psycopg.errors import ObjectInUse
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 from xdist.scheduler import LoadScopeScheduling
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
@@ -89,12 +89,7 @@ def database(postgres: EmbeddedPostgres) -> Iterator[str]:
     """The superuser's URL of an empty database, dropped afterwards."""
     name = f"test_{next(_numbers)}"
     yield postgres.create_database(name)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            postgres.drop_database(name)
-            break
-        except ObjectInUse:  # a reader of a slot that was closed, and has not ended yet
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
+    # A reader of a slot that was closed may not have ended yet.
+    in_use = retry_if_exception_type(ObjectInUse)
+    retrying = Retrying(retry=in_use, wait=wait_fixed(0.1), stop=stop_after_delay(60), reraise=True)
+    retrying(postgres.drop_database, name)

@@ -28,6 +28,7 @@ from headrace.spark.session import local_spark, places_beside
 from headrace.tools.demo.shop import INDEXES
 from integration.datasources.traces import pages
 from integration.sinks.documented_sink import package
+from support.clients import process_of
 from support.spark_cluster import SparkCluster
 
 _BOTH = {0, 1}
@@ -105,9 +106,7 @@ def reader_of_the_log(pipeline: Headrace) -> psutil.Process:
         f"WHERE s.slot_name = '{pipeline.name}'"
     )
     pipeline.wait_until(lambda: bool(pipeline.shop.ids(ports)), "does not read the log", 30)
-    port = pipeline.shop.id(ports)
-    [pid] = {one.pid for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port}
-    return psutil.Process(pid)
+    return psutil.Process(process_of(pipeline.shop.id(ports)))
 
 
 @pytest.mark.long

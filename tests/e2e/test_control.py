@@ -19,6 +19,7 @@ from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import Quarantine, Quarantined
 from headrace.state.key import StateKey
 from integration.cli.command_line import Deployment, Outcome
+from support.clients import process_of
 from support.driven_run import free_address
 
 ADA, GRAFANA = "ada-0123456789abcdef", "grafana-0123456789ab"
@@ -67,19 +68,18 @@ class Controlled:
         """An order, once it is done or has failed."""
         answer = self.ask("POST", path, body)
         assert answer.status == 202, answer.data
-        place = answer.headers["Location"]
-        assert until(lambda: self.ask("GET", place, token=GRAFANA).json()["state"] != "running", 120)
-        order: dict[str, Any] = self.ask("GET", place).json()
-        return order
+        return self._ended(answer)
 
     def at_once(self, method: str, path: str, body: object = None) -> Any:
         """What an order says that is carried out within the request, where the run is not slow."""
         answer = self.ask(method, path, body)
-        if answer.status != 202:
-            return answer.json()
+        return self._ended(answer)["result"] if answer.status == 202 else answer.json()
+
+    def _ended(self, answer: urllib3.BaseHTTPResponse) -> dict[str, Any]:
         place = answer.headers["Location"]
-        assert until(lambda: self.ask("GET", place).json()["state"] != "running", 120)
-        return self.ask("GET", place).json()["result"]
+        assert until(lambda: self.ask("GET", place, token=GRAFANA).json()["state"] != "running", 120)
+        order: dict[str, Any] = self.ask("GET", place).json()
+        return order
 
     def through_cluster(self, *words: str) -> Outcome:
         return self.commands.type(*words, "--config", str(self.pipeline.config), "--slot", self.pipeline.name)
@@ -119,12 +119,7 @@ def kill_planner(pipeline: Headrace) -> None:
         "SELECT client_port FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid "
         f"WHERE slot_name = '{pipeline.name}'"
     )
-    [reader] = {
-        each.pid
-        for each in psutil.net_connections("tcp")
-        if each.laddr and each.laddr.port == port and each.raddr and each.pid is not None
-    }
-    psutil.Process(reader).kill()
+    psutil.Process(process_of(port)).kill()
 
 
 def email_of(pipeline: Headrace, id_: int) -> Any:

@@ -15,6 +15,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import drop_slot
+from support.clients import process_of
 
 _ENDED_WITHIN = 30.0
 
@@ -173,13 +174,7 @@ def _walsender(connection: Connection, slot: str) -> int | None:
 
 
 def _source_process(connection: Connection, slot: str) -> int:
-    port = _walsender(connection, slot)
-    [pid] = {
-        one.pid
-        for one in psutil.net_connections("tcp")
-        if one.laddr and one.laddr.port == port and one.pid is not None and one.raddr
-    }
-    return pid
+    return process_of(_walsender(connection, slot))
 
 
 @pytest.mark.long

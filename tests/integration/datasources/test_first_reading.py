@@ -28,6 +28,7 @@ from integration.datasources.killed import (
     is_end,
     writers,
 )
+from support.clients import process_of
 from support.servers import short_lived_server
 
 _POINTS = ["planned", "logged", "read", "committed"]
@@ -199,6 +200,4 @@ def _planner(url: str) -> int:
     """
     with connect(url) as connection:
         [(port,)] = execute(connection, holding)
-    found = psutil.net_connections("tcp")
-    [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
-    return pid
+    return process_of(port)

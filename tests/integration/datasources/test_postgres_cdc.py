@@ -26,6 +26,7 @@ from headrace.errors import HeadraceError
 from headrace.model.lsn import parse_lsn
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from support.clients import process_of
 from support.servers import short_lived_server
 
 _WITHIN = 60.0
@@ -113,9 +114,7 @@ class Source:
         """
         with connect(self.url) as connection:
             [(port,)] = execute(connection, sql, (self.slot,))
-        found = psutil.net_connections("tcp")
-        [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
-        return pid
+        return process_of(port)
 
     def close(self) -> None:
         self.stop()

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.spark import latest_per_key
+from support.clients import process_of
 
 _WITHIN = 90.0
 _numbers = itertools.count(1)
@@ -81,9 +82,7 @@ class Source:
                 "SELECT client_port FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = "
                 "current_database()",
             )
-        found = psutil.net_connections("tcp")
-        [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
-        return pid
+        return process_of(port)
 
     def failure(self) -> str:
         assert self._query is not None

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.slot import drop_slot
 from support.servers import installation, short_lived_server
+from support.slots import drop_slots
 
 _numbers = itertools.count(1)
 
@@ -26,12 +26,12 @@ def server() -> Iterator[EmbeddedPostgres]:
 def url(server: EmbeddedPostgres) -> Iterator[str]:
     """A fresh database with a hostile name; its slots are dropped at the end."""
     name = f'shop "A" {next(_numbers)}'
-    yield server.create_database(name)
-    mine = "FROM pg_replication_slots WHERE database = $1"
+    made = server.create_database(name)
+    yield made
     with connect(server.url) as connection:
-        execute(connection, f"SELECT pg_terminate_backend(active_pid) {mine} AND active", (name,))
-        for (slot,) in execute(connection, f"SELECT slot_name::text {mine}", (name,)):
-            drop_slot(connection, str(slot), timeout=60)
+        active = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = $1"
+        execute(connection, f"{active} AND active", (name,))
+    drop_slots(made)
     server.drop_database(name)
 
 
