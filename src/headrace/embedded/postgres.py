@@ -10,7 +10,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from headrace.embedded.postgres_files import initialise, make_site, server_account, wheel_binaries
-from headrace.embedded.processes import GuardedProcess, free_port, last_line, until
+from headrace.embedded.processes import GuardedProcess, free_port, until
 from headrace.embedded.server import READY_WITHIN, EmbeddedServer
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
@@ -32,6 +32,7 @@ _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.
 _SOCKET_PATH = 80
 _STATUS_LINE = 7
 _STOPPED_WITHIN = 60.0
+_LINES_OF_A_START = 6
 
 
 class EmbeddedPostgres(EmbeddedServer):
@@ -133,5 +134,7 @@ class EmbeddedPostgres(EmbeddedServer):
             return HeadraceError(
                 Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
             )
-        cause = next((line for line in output.splitlines() if "FATAL" in line), last_line(self._log))
+        # The server's last words only say that it ends; why stands before, and not always as an error.
+        why = next((line for line in output.splitlines() if "FATAL" in line or "PANIC" in line), "")
+        cause = why or " / ".join(output.splitlines()[-_LINES_OF_A_START:]) or "no output"
         return HeadraceError(Kind.DATABASE, f"the embedded PostgreSQL did not start: {cause}")
