@@ -23,7 +23,7 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import document
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.key import StateKey
-from headrace.state.system_index import SystemIndex
+from headrace.state.system_index import SystemIndex, up_to
 
 # Stands for the keys of all documents of the generation.
 ALL_KEYS: Key = ()
@@ -88,7 +88,7 @@ class DeferredKeys:
         self._batches.write(
             (
                 "index",
-                _condition(self._id(generation, keys), version),
+                up_to(version, self._id(generation, keys)),
                 {**about, "keys": {"of": [list(key) for key in keys]}},
             )
             for keys in batches
@@ -127,7 +127,7 @@ class DeferredKeys:
         Raises:
             HeadraceError: as `add`.
         """
-        self._batches.write(("delete", _condition(batch.id, batch.version), None) for batch in batches)
+        self._batches.write(("delete", up_to(batch.version, batch.id), None) for batch in batches)
 
     def forget(self) -> None:
         """Delete all batches of the sink."""
@@ -156,12 +156,6 @@ class DeferredKeys:
     # By content: deferred again after a kill, the same keys replace themselves.
     def _id(self, generation: str, keys: Sequence[Key]) -> str:
         return hashlib.sha256(json.dumps([self._owner, generation, *keys]).encode()).hexdigest()
-
-
-def _condition(identity: str, version: Lsn) -> dict[str, Any]:
-    """Return the parameters of an action that leaves a newer batch alone."""
-    # `gte`: the same batch is deferred again by a repeated task, at the same version.
-    return {"_id": identity, "version": version, "version_type": "external_gte"}
 
 
 def _batch(identity: str, found: dict[str, Any]) -> KeyBatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -17,7 +17,7 @@ from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import document, documents
 from headrace.state.key import StateKey
-from headrace.state.system_index import SystemIndex
+from headrace.state.system_index import SystemIndex, up_to
 
 _PROPERTIES = {
     "slot": {"type": "keyword"},
@@ -25,6 +25,9 @@ _PROPERTIES = {
     "generation": {"type": "keyword"},
     "at": {"type": "date"},
 }
+
+# No version of the mark: the entries have to be read.
+_NOT_READ = object()
 
 # Ids of quarantined documents, by generation.
 QuarantinedIds = Mapping[str, Collection[str]]
@@ -76,11 +79,11 @@ class Quarantine:
         self.index = f"{key.prefix}headrace_quarantine"
         self._entries = SystemIndex(client, self.index, _PROPERTIES)
         self._mark = path(self.index, "_doc", f"{key.id}.mark")
-        self._mark_version: object = None
+        self._mark_version: object = _NOT_READ
         self._ids: dict[str, set[str]] = {}
 
     def put(self, entries: Sequence[Quarantined]) -> None:
-        """Store entries; durable when it returns. A document has one entry: a later one replaces it.
+        """Store entries; durable when it returns. A document has one entry: that of the latest position.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, after which it may be called again.
@@ -89,17 +92,25 @@ class Quarantine:
             return
         self._entries.ensure()
         self._entries.write(
-            ("index", self._parameters(entry.generation, entry.id), {**entry.to_json(), "slot": self._owner})
+            (
+                "index",
+                up_to(entry.position, self._identity(entry.generation, entry.id)),
+                {**entry.to_json(), "slot": self._owner},
+            )
             for entry in entries
         )
         # Behind the entries: who sees the new mark finds them.
         self._client.call("PUT", self._mark, {"at": entries[-1].at})
 
-    def drop(self, generation: str, ids: Iterable[str]) -> None:
-        """Delete entries; ids without an entry are ignored."""
-        dropped = list(ids)
-        self._entries.write(("delete", self._parameters(generation, id_), None) for id_ in dropped)
-        self._ids.get(generation, set()).difference_update(dropped)
+    def drop(self, generation: str, positions: Mapping[str, Lsn]) -> None:
+        """Delete the entries of documents (by id) up to a position (bytes); one of a later refusal stays."""
+        # A delete with a version would create the index.
+        if positions and self._entries.refresh():
+            self._entries.write(
+                ("delete", up_to(position, self._identity(generation, id_)), None)
+                for id_, position in positions.items()
+            )
+            self._mark_version = _NOT_READ  # which of them have stayed is read when it is asked for
 
     def ids(self) -> QuarantinedIds:
         """Return the ids that have an entry; reads them from the cluster only after a change."""
@@ -125,7 +136,7 @@ class Quarantine:
 
     def get(self, generation: str, id_: str) -> Quarantined | None:
         """Read the entry of one document; None where it has none."""
-        found = document(self._client, self.index, self._parameters(generation, id_)["_id"])
+        found = document(self._client, self.index, self._identity(generation, id_))
         return None if found is None else Quarantined.from_json(found)
 
     def counts(self) -> dict[str, int]:
@@ -141,14 +152,14 @@ class Quarantine:
         """Delete all entries of the pipeline, or those of a generation."""
         for entry in self.entries():
             if generation in (None, entry.generation):
-                self.drop(entry.generation, [entry.id])
+                self.drop(entry.generation, {entry.id: entry.position})
         if generation is None:
             self._client.call("DELETE", self._mark, allow=(404,))
 
-    def _parameters(self, generation: str, id_: str) -> dict[str, Any]:
+    def _identity(self, generation: str, id_: str) -> str:
         """Return the entry's id, for any document id, also an empty or too long one."""
         parts = (self._owner, generation, id_)
-        return {"_id": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()}
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
     def _is_ours(self, source: Mapping[str, Any]) -> bool:
         return source.get("slot") == self._owner

@@ -94,6 +94,12 @@ def entries_by_id(client: Client, index: str, ids: Sequence[str]) -> list[dict[s
     return [entry for entry in entries if entry.get("found")]
 
 
+def up_to(version: int, identity: str) -> dict[str, Any]:
+    """Return the parameters of an action that leaves an entry of a later version alone."""
+    # `gte`: a task that is repeated stores the same entry again, at the same version.
+    return {"_id": identity, "version": version, "version_type": "external_gte"}
+
+
 class SystemIndex:
     """One hidden index for entries; used from one thread.
 

@@ -65,7 +65,7 @@ def forget_quarantined(endpoints: Endpoints, key: StateKey, entries: Iterable[Qu
     with contextlib.closing(Client(endpoints.keeps_state)) as client:
         quarantine = Quarantine(client, key)
         for entry in entries:
-            quarantine.drop(entry.generation, [entry.id])
+            quarantine.drop(entry.generation, {entry.id: entry.position})
 
 
 def retry_quarantined(
@@ -125,7 +125,8 @@ def _retry(
             found = recheck.run(chunk.keys() - refused.keys()) if fenced else []
             wrong = {finding.id: why_not(finding, None) for finding in found if finding.verdict.is_drift}
             # After each chunk: an error at a later one leaves those in quarantine that are not right.
-            quarantine.drop(served.generation, chunk.keys() - refused.keys() - wrong.keys())
+            right = chunk.keys() - refused.keys() - wrong.keys()
+            quarantine.drop(served.generation, {id_: chunk[id_].position for id_ in right})
             quarantine.put(again)
             left += [*again, *(replace(chunk[id_], reason=why) for id_, why in wrong.items())]
     return left

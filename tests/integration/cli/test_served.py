@@ -114,7 +114,7 @@ def test_what_a_retry_cannot_replace_stays_and_what_it_could_is_gone_before_it_f
     assert "fenced: its version 1152921504606846976 is ahead of the database's log" in err
     assert [one["id"] for one in listed(capsys, stock)] == [ahead]
 
-    quarantine.drop(stock.generation, [ahead])
+    quarantine.drop(stock.generation, {ahead: 2**60})
     quarantine.put([refused(one, stock.generation) for one in (first, gone, last)])
     bulks = itertools.count()
 

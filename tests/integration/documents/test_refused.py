@@ -195,6 +195,19 @@ def test_a_backfill_that_comes_late_puts_nothing_there_that_is_right_by_now(make
     assert world.quarantine.entries() == []
 
 
+def test_a_backfill_that_reads_an_older_row_leaves_the_refusal_of_a_newer_one(make: Make) -> None:
+    world = make(quarantine={"thing": "keep"})
+    with exported_snapshot(world.url) as snapshot:
+        world.host("b", "no address")
+        assert world.seed(5) == 1
+        assert world.seed(4, snapshot) == 0
+    assert world.held("b") == {"id": "b", "host": "10.0.0.2"}
+    assert [(one.id, one.position) for one in world.quarantine.entries()] == [("b", 5)]
+    world.host("b", "10.0.0.22")
+    world.seed(6)
+    assert world.quarantine.entries() == []
+
+
 def test_what_is_in_quarantine_is_durable_before_the_task_ends(make: Make) -> None:
     """A cluster that refuses the entry is waited for, and the document counts as not written until then."""
     world = make(quarantine={"thing": "keep"})

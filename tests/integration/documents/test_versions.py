@@ -319,7 +319,7 @@ def test_the_quarantine_is_left_to_tasks(world: World) -> None:
         quarantine.put([entry])
         assert not written_early(world, plan)
         assert [left.id for left in quarantine.entries()] == ["1"]
-        quarantine.drop(entry.generation, {entry.id})
+        quarantine.drop(entry.generation, {entry.id: entry.position})
         assert written_early(world, plan)
     finally:
         quarantine.forget()

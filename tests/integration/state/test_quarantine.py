@@ -30,7 +30,8 @@ def entry(**more: Any) -> Quarantined:
 def test_nothing_is_there_before_anything_was_refused(client: Client, prefix: str) -> None:
     one = Quarantine(client, StateKey("s", prefix))
     assert (one.entries(), one.counts(), dict(one.ids())) == ([], {}, {})
-    one.drop("users_1", ["1"])
+    one.drop("users_1", {"1": 5})
+    assert one.entries() == [], "no index was created"
     one.forget()
 
 
@@ -61,7 +62,7 @@ def test_a_writer_learns_of_an_entry_of_another_at_once_and_asks_only_then(
     assert here.ids() is held
     there.put([entry(id="8")])
     assert here.ids() == {"users_1": {"7", "8"}}
-    here.drop("users_1", ["7"])
+    here.drop("users_1", {"7": BAD.position})
     assert here.ids() == {"users_1": {"8"}}
     assert [one.id for one in there.entries()] == ["8"]
 
@@ -81,8 +82,20 @@ def test_generations_of_an_index_have_entries_of_their_own(client: Client, prefi
     one.put([BAD, entry(generation="users_2")])
     assert len(one.entries()) == 2
     assert one.counts() == {"users": 2}
-    one.drop("users_2", ["7"])
+    one.drop("users_2", {"7": BAD.position})
     assert one.entries() == [BAD]
     one.put([entry(generation="users_2", id="8")])
     one.forget("users_1")
     assert [(each.generation, each.id) for each in one.entries()] == [("users_2", "8")]
+
+
+def test_who_is_behind_replaces_and_removes_no_later_refusal(client: Client, prefix: str) -> None:
+    one = Quarantine(client, StateKey("s", prefix))
+    one.put([BAD])
+    one.put([entry(position=BAD.position - 1, reason="an older row")])
+    assert one.ids() == {"users_1": {"7"}}
+    one.drop("users_1", {"7": BAD.position - 1})
+    assert one.entries() == [BAD]
+    assert one.ids() == {"users_1": {"7"}}
+    one.drop("users_1", {"7": BAD.position})
+    assert (one.entries(), dict(one.ids())) == ([], {})

@@ -84,7 +84,7 @@ class Delivery:
             passed.get(rejection.index, set()).discard(rejection.id)
         for index, written in passed.items():
             if written:
-                self._quarantine.drop(index, written)
+                self._quarantine.drop(index, dict.fromkeys(written, version))
         return result
 
     def has_quarantined(self) -> bool:
