@@ -108,7 +108,19 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
     server_mark: str = ""
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
-        """Wait as psycopg does, but close a connection on which no answer can come any more."""
+        """Wait as psycopg does, but close a connection on which no answer can come any more.
+
+        Also one that an error leaves in the middle of a statement: it takes no other, and psycopg does not
+        count it as broken.
+        """
+        try:
+            return self._wait(gen, *args, **named)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None:  # not an answer of the server
+                self.close()
+            raise
+
+    def _wait(self, gen: Any, *args: Any, **named: Any) -> Any:
         silence = self.silence
         if silence is None:
             return super().wait(gen, *args, **named)

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from headrace.embedded.processes import until
-from headrace.errors import HeadraceError, Retry
-from headrace.postgres.session import ReadSession
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.postgres.session import KeptSession, ReadSession
 
 SETTINGS = {
     "lock_timeout": "50ms",
@@ -89,3 +89,15 @@ def test_a_session_that_waits_behind_who_waits_for_a_lock_names_that_one(databas
         finally:
             reader.rollback()
         altered.result(10)
+
+
+def test_a_session_that_an_error_left_amid_a_statement_is_not_used_again(url: str) -> None:
+    with KeptSession(url) as kept:
+        first = kept.get()
+        # What a server that dies, or a wait that is given up, may leave behind.
+        first._connection.pgconn.send_query(b"SELECT 1")
+        with pytest.raises(HeadraceError) as caught:
+            first.query("SELECT 2")
+        assert caught.value.kind is Kind.CONNECTION
+        assert first.closed
+        assert kept.get().query("SELECT 3") == [(3,)]
