@@ -645,7 +645,9 @@ class _Orders:
     def answer(self, order: Order, text: str, *, done: bool) -> None:
         self._setting.clusters[""].check_up()
         self._setting.kill()
-        assert text != "the deployment has no such index", f"{order.id} is of an index that the files describe"
+        assert text != "the deployment has no such index", (
+            f"{order.id} is of an index that the files describe"
+        )
         self._setting.stored.answers[order.id] = (done, text)
         if order.kind is OrderKind.ROLLBACK and order.unit is not None and done:
             served = [state for state in self._setting.stored.generations if state.request == order.id]

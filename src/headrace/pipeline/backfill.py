@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 import uuid
@@ -32,6 +33,7 @@ from headrace.pipeline.worker.worker import BACKFILL_LOCK_SECONDS, BackfillRange
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.lock_holders import locks_of
 from headrace.postgres.session import ReadSession
+from headrace.postgres.wal_position import end_of_commits
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot.planning import plan_ranges
@@ -41,6 +43,7 @@ from headrace.spark.session import LocalSpark, places_beside
 from headrace.state import (
     GenerationState,
     PipelineState,
+    PositionRequest,
     Quarantine,
     StateDocument,
     StateStore,
@@ -61,6 +64,9 @@ _FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
 _LONGEST_PAUSE = 30.0
 # How long the backfill rests when a statement has waited in vain for a lock.
 _LOCKED_PAUSE = 5.0
+# Between two looks whether the stream has got past the ranges' reading; and where ids can be compared instead
+# how long it is waited for, because a stream that is paused does not come.
+_STREAM_LOOK, _STREAM_WITHIN = 0.2, 5.0
 
 
 @dataclass(eq=False, slots=True)
@@ -177,7 +183,13 @@ class Backfill:
             self._check_refused(state, _HOPELESS)
             retries.forget()
         self._check_refused(state, _MOST_REFUSED)
-        if not self.work.plan.is_plain:  # a plain sink cannot list its ids
+        # A plain sink cannot list its ids: while it is filled, the stream brings every row that has moved.
+        is_plain = self.work.plan.is_plain
+        if not self._await_stream(state, math.inf if is_plain else _STREAM_WITHIN):
+            self._disturbed = True
+        if self._is_disturbed():
+            self._write_refused_again(state)
+        if not is_plain:
             self._compare(client)
 
     def _check_ending(self) -> None:
@@ -305,14 +317,46 @@ class Backfill:
                 'is refused. Or leave such documents out, with on_error = "skip" for this index.',
             )
 
+    def _await_stream(self, state: Client, seconds: float) -> bool:
+        """Wait until the stream has got past the ranges' reading, at most `seconds`; return whether it has.
+
+        An update moves a row in its file, perhaps out of a range that is read later into one that was read
+        before. Then only the log tells of it.
+        """
+        if self._exported() is not None:  # one snapshot, in which each row is in one place
+            return True
+        with ReadSession(self.work.endpoints.database) as session:
+            end = end_of_commits(session.query)
+        request, deadline = PositionRequest(state, self.work.plan.key), time.monotonic() + seconds
+        while self._state().reached < end:
+            if time.monotonic() > deadline:
+                return False
+            request.submit(end)
+            self._ending.wait(_STREAM_LOOK)
+            self._check_ending()
+        return True
+
+    def _is_disturbed(self) -> bool:
+        """Whether the index may hold other documents than the ranges have written."""
+        # The stream's changes write and delete documents that no range counts.
+        return self._disturbed or self._state().counters.changes != self._changes
+
+    def _write_refused_again(self, state: Client) -> None:
+        """Write what was refused once more: what was deleted or corrected meanwhile leaves the quarantine.
+
+        A range that was read before, and is written behind the stream, may have put it there.
+        """
+        if self.state.index not in self.work.plan.quarantine:
+            return
+        entries = Quarantine(state, self.work.plan.key).entries(self.state.index)
+        self._write_again([entry.id for entry in entries if entry.generation == self.name])
+
     def _compare(self, client: Client) -> None:
         """Make everything searchable, compare the ids where something can have gone wrong, and count."""
         refresh(client, self.name)
-        state = self._state()  # after the refresh: what came in between counts as a change
-        # The stream's changes write and delete documents that no range counts: then only the ids tell.
-        undisturbed = state.counters.changes == self._changes and not self._disturbed
+        is_disturbed = self._is_disturbed()  # after the refresh: what came in between counts
         held = count(client, self.name)
-        if not undisturbed or held != self._documents:
+        if is_disturbed or held != self._documents:
             self._reconcile(client)
             held = count(client, self.name)
         self.board.report.done(f"{self.state.unit}: {quantity(held, 'document')}")
@@ -326,31 +370,33 @@ class Backfill:
 
     def _reconcile(self, client: Client) -> None:
         plan = self.work.plan
-        spec = plan.specs[self.name]
-        state = self._state()
         with (
             locks_of(self.state.id),
             ReadSession(self.work.endpoints.database, lock_seconds=BACKFILL_LOCK_SECONDS) as session,
-            contextlib.closing(open_worker(self.work, self._ending)) as worker,
         ):
-            session.await_replay(state.reached, self._ending)
+            session.await_replay(self._state().reached, self._ending)
 
             def list_ids() -> Iterator[str]:
                 for id_ in ids(client, self.name):
                     self._check_ending()
                     yield id_
 
-            def assemble(differing: list[str]) -> None:
-                keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
-                for first in range(0, len(keys), KEYS_AT_ONCE):
-                    self._check_ending()
-                    worker.rewrite(self.name, keys[first : first + KEYS_AT_ONCE], state.reached)
-
-            assembled = reconcile(Identities(session, spec, plan.catalog), list_ids, assemble)
+            identities = Identities(session, plan.specs[self.name], plan.catalog)
+            assembled = reconcile(identities, list_ids, self._write_again)
         if assembled:
             again = quantity(assembled, "document")
             self.board.report.info(f"{self.state.index}: ids differed, assembled {again} again")
             refresh(client, self.name)
+
+    def _write_again(self, found: list[str]) -> None:
+        """Assemble documents again, and delete those that no row has."""
+        if not found:
+            return
+        keys = [key_of_id(id_, len(self.work.plan.specs[self.name].primary_key)) for id_ in found]
+        with locks_of(self.state.id), contextlib.closing(open_worker(self.work, self._ending)) as worker:
+            for first in range(0, len(keys), KEYS_AT_ONCE):
+                self._check_ending()
+                worker.rewrite(self.name, keys[first : first + KEYS_AT_ONCE], self._state().reached)
 
     def _state(self) -> PipelineState:
         state = self.store.current

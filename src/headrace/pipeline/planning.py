@@ -85,7 +85,12 @@ class Plans:
             specs=specs,
             catalog=catalog,
             resolution=plan_resolution(
-                specs.values(), catalog, {generation.generation: generation.as_of for generation in known}
+                specs.values(),
+                catalog,
+                {generation.generation: generation.as_of for generation in known},
+                # A row that moves in its file while ranges are read may be in none of them. Only a sink that
+                # lists its ids shows that.
+                {generation.generation for generation in known if target.is_plain and generation.building},
             ),
             targets=by_name(lambda generation: generation.write_alias),
             writer=target.writer_options(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.catalog.comparison import cast_type, equal, plain, same_text
@@ -57,7 +57,10 @@ class RequiredColumns:
 
 
 def plan_resolution(
-    specs: Iterable[IndexSpec], catalog: Catalog, since: Mapping[str, Lsn] | None = None
+    specs: Iterable[IndexSpec],
+    catalog: Catalog,
+    since: Mapping[str, Lsn] | None = None,
+    every_update: Collection[str] = (),
 ) -> ResolutionPlan:
     """Plan resolution for all indexes.
 
@@ -65,6 +68,7 @@ def plan_resolution(
         specs: the indexes.
         catalog: with all of their tables.
         since: `Route.since` of each index, where it has one.
+        every_update: indexes for which an update counts whatever it changes.
 
     Raises:
         HeadraceError: SCHEMA, see `find_paths`.
@@ -73,11 +77,12 @@ def plan_resolution(
     routes: dict[TableName, dict[Route, Route]] = {}
     for path in _all_paths(specs, catalog):
         begin = (since or {}).get(path.index, 0)
+        reads = None if path.index in every_update else path.reads
         route = Route(path.index, _names(path), path_statement(path), since=begin)
         for name in _arriving_as(path.table, catalog):
             by_route = routes.setdefault(name, {})
             by_route[route] = replace(
-                route, reads=_union(by_route[route].reads, path.reads) if route in by_route else path.reads
+                route, reads=_union(by_route[route].reads, reads) if route in by_route else reads
             )
     return ResolutionPlan({name: tuple(by_route.values()) for name, by_route in routes.items()})
 

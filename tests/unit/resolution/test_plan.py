@@ -206,3 +206,10 @@ def test_places_that_one_way_leads_to_are_one_route() -> None:
     assert len(routes(index(shown, counted), "tags")) == 1
     raw = Filter("raw", None, (), "label <> ''", PLACE)
     assert read(index(shown, replace(counted, filters=(raw,))), "tags") == [None]
+
+
+def test_every_update_counts_for_an_index_that_a_row_may_be_missing_in() -> None:
+    spec = index(ORDERS)
+    found = plan_resolution([spec], SHOP, every_update={"index"}).routes.values()
+    assert {route.reads for routes in found for route in routes} == {None}
+    assert read(spec, "users") != [None]
