@@ -65,7 +65,7 @@ class Plans:
         return Work(primary, dataclasses.replace(self.endpoints, secondary={}), secondary)
 
     def _plan_of(
-        self, target: SinkTarget, written: Sequence[GenerationState], mirrors: Mapping[str, str]
+        self, target: SinkTarget, written: Sequence[GenerationState], mirrors: Mapping[str, tuple[str, ...]]
     ) -> DocumentsPlan:
         definitions = self.definitions
         project, catalog = definitions.inspection.project, definitions.inspection.catalog
@@ -102,7 +102,7 @@ class Plans:
             served=frozenset(generation.generation for generation in known if generation.published),
             kind=target.kind,
             refreshed=by_name(lambda generation: target.prefix + generation.index) if target.is_eager else {},
-            mirrors=by_name(lambda generation: mirrors.get(generation.index)),
+            mirrors={generation.generation: mirrors.get(generation.index, ()) for generation in known},
             code={name: transform_digest(name) for spec in specs.values() if (name := spec.transform)},
         )
 
@@ -115,8 +115,14 @@ def _followed(state: PipelineState, sink: str | None = None) -> list[GenerationS
     ]
 
 
-def _mirrors(state: PipelineState) -> dict[str, str]:
-    """Return, by index, the concrete index whose documents a sink has that cannot list its own."""
-    primary = [generation for generation in state.generations if not generation.sink]
-    by_served = sorted(primary, key=lambda generation: generation.published)
-    return {generation.index: generation.write_alias for generation in by_served}
+def _mirrors(state: PipelineState) -> dict[str, tuple[str, ...]]:
+    """Return, by index, where the documents are listed that a sink has which cannot list its own.
+
+    In every generation: one that is not followed any more lacks the newest rows, and the next one those that
+    are gone.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for generation in state.generations:
+        if not generation.sink:
+            found[generation.index] = (*found.get(generation.index, ()), generation.generation)
+    return found

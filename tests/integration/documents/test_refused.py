@@ -325,12 +325,29 @@ def test_a_truncate_brings_documents_that_a_transform_left_out(
     assert len(world.ids()) == 40
 
 
+def test_an_index_that_is_closed_when_its_table_is_emptied_waits_alone(make: Make) -> None:
+    """Which documents it holds cannot be listed; the batch is done all the same."""
+    world = make()
+    world.seed(1)
+    deferred = DeferredKeys(world.client, StateKey("none", world.prefix))
+    world.client.call("POST", f"/{world.generation.index}/_close")
+    world.empty("thing")
+    [waiting] = deferred.oldest(10)
+    with pytest.raises(HeadraceError) as caught:
+        world.worker.write_stored([waiting.id])
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, {"thing"})
+    world.client.call("POST", f"/{world.generation.index}/_open?wait_for_active_shards=1")
+    world.worker.write_stored([waiting.id])
+    assert (world.ids(), deferred.count()) == (set(), 0)
+
+
 def test_a_plain_sink_loses_what_the_primary_had_refused(make: Make) -> None:
     """It may have taken what the cluster, whose ids it goes by, does not hold."""
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
     world.seed(2)
     key = StateKey("none", world.prefix, "queue")
-    plan = replace(world.worker.work.plan, kind="stdout", key=key, mirrors={"thing": world.generation.target})
+    mirrors = {"thing": ("gone", world.generation.index)}
+    plan = replace(world.worker.work.plan, kind="stdout", key=key, mirrors=mirrors)
     with closing(SinkConnection(Work(plan, world.connections))) as sink:
         assert {id_ for (id_,) in sink.keys("thing")} == READABLE | UNREADABLE
 

@@ -23,7 +23,7 @@ from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.sinks.activity import report_rejections
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.documents import ids, read_documents, refresh
+from headrace.sinks.opensearch.documents import ids, read_documents, refresh, refresh_if_exists
 from headrace.sinks.opensearch.refresh import EagerRefresh
 from headrace.sinks.opensearch.routed import Shards, open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
@@ -218,26 +218,34 @@ class SinkConnection:
         cluster that keeps the state. Ids that no row can have are skipped: another program wrote them.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, while iterating: begin again.
+            HeadraceError: LOCKED, which names the unit: this index cannot be listed now. SINK_UNREACHABLE,
+                while iterating: begin again.
             SinkFailure: where it is an error of a secondary sink.
         """
         plan = self._plan
-        client, target = self._client, plan.targets[index]
-        if plan.is_plain:
-            client, target = self.state, plan.mirrors[index]
         width = len(plan.specs[index].primary_key)
         quarantined = self._quarantined(plan.index_of(index))
         try:
-            # A search misses what was written since the last refresh, and that would outlive a truncate.
-            refresh(client, target)
-            for id_ in chain(quarantined, ids(client, target)):
+            for id_ in chain(quarantined, self._ids(index)):
                 key = key_of_id(id_, width)
                 if len(key) == width:
                     yield key
         except HeadraceError as error:
+            own = _error_of_index(error, plan.unit_of(index))
             if plan.is_plain or not plan.key.sink:
-                raise
-            raise SinkFailure.of(error) from error
+                raise own from error
+            raise SinkFailure.of(own, own.units) from error
+
+    def _ids(self, index: str) -> Iterator[str]:
+        # A search misses what was written since the last refresh, and that would outlive a truncate.
+        if not self._plan.is_plain:
+            target = self._plan.targets[index]
+            refresh(self._client, target)
+            yield from ids(self._client, target)
+            return
+        for target in self._plan.mirrors[index]:
+            if refresh_if_exists(self.state, target):
+                yield from ids(self.state, target)
 
     def _quarantined(self, index: str) -> list[str]:
         """Return the ids in quarantine; for a plain sink also the primary's, which it may hold."""
@@ -266,6 +274,16 @@ class SinkConnection:
     def _open_plain(self) -> DocumentWriter:
         kind, options = self._plan.kind, self._work.endpoints.options
         return RelayWriter(**options) if kind == "stdout" else open_sink(kind, options)
+
+
+def _error_of_index(error: HeadraceError, unit: str) -> HeadraceError:
+    """Return an error of listing an index as what it is to the stream: it is closed, gone, or lacks a shard.
+
+    Where the whole cluster is busy, the keys that are deferred for it cannot be stored either.
+    """
+    of_index = error.kind in {Kind.SINK_BUSY, Kind.SINK_REJECTED}
+    kind = Kind.LOCKED if of_index else error.kind
+    return HeadraceError(kind, error.cause, error.remedy, error.detail).concerning(units=[unit])
 
 
 _Item = TypeVar("_Item")

@@ -48,8 +48,8 @@ class DocumentsPlan:
         served: generations that readers saw at planning time; a batch writes them before the others.
         kind: the type of the sink.
         refreshed: by generation, the alias for readers, which is refreshed after a small batch.
-        mirrors: for a sink that cannot list its documents: by index, the index with the same documents in the
-            cluster that keeps the state.
+        mirrors: for a sink that cannot list its documents: by generation, the indexes in the cluster that
+            keeps the state which may hold the same ones.
         code: the digests of the transforms' code that the documents are built with, by the transform's name.
     """
 
@@ -66,7 +66,7 @@ class DocumentsPlan:
     served: frozenset[str] = frozenset()
     kind: str = OPENSEARCH
     refreshed: Mapping[str, str] = field(default_factory=dict)
-    mirrors: Mapping[str, str] = field(default_factory=dict)
+    mirrors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -372,10 +372,13 @@ class Worker:
         if plain or not self._policy.is_away():
             try:
                 self._add_all(deferral, session, index)
+            except LockedError:
+                raise  # the table is locked, not the index
             except HeadraceError as error:
-                if plain:
-                    raise
-                self._policy.note_failure(error)
+                if error.kind is not Kind.LOCKED:
+                    if plain:
+                        raise
+                    self._policy.note_failure(error)
             else:
                 return
         # Which keys these are only the sink knows: it is asked when it is back.
@@ -385,8 +388,9 @@ class Worker:
         """Add the keys of every document that the index holds, or may have to hold now."""
         plan = self.work.plan
         lists = [self.sink.keys(index)]
-        if plan.specs[index].transform is not None or plan.index_of(index) in plan.skip_rejected:
-            # Of rows whose documents were left out, nothing tells but the table.
+        leaves_out = plan.specs[index].transform is not None or plan.index_of(index) in plan.skip_rejected
+        if leaves_out or plan.is_plain:
+            # Of rows whose documents were left out, or are not in the cluster, nothing tells but the table.
             lists.append(self._assembler(session, index).keys())
         for keys in lists:
             while page := list(islice(keys, KEYS_AT_ONCE)):
