@@ -51,6 +51,9 @@ class _Row:
 _SEGMENT = r"(?<![0-9a-f])[0-9a-f]{24}(?![0-9a-f])"
 """The name of a file of the log."""
 
+_ONLY_SEGMENT = rf'^[^":,/]*{_SEGMENT}[^":,]*$'
+"""A sentence about a segment, without a path, a place in it or an error of the system."""
+
 _DATA_FILE = r'"(pg_\w+|base|global)/'
 """The quoted name of a file in the server's data directory."""
 
@@ -61,7 +64,9 @@ _TABLE = (
     _Row(ErrorClass.AWAY, ("25P03", "25P04")),  # ended by a limit on idle or long transactions
     _Row(ErrorClass.TOO_LARGE, ("54000",), log=True),
     _Row(ErrorClass.TOO_LARGE, ("XX000",), "invalid memory alloc request size", log=True),
-    _Row(ErrorClass.LOG_REMOVED, ("58P01", "XX000"), _SEGMENT, log=True),
+    _Row(ErrorClass.LOG_REMOVED, ("58P01",), _SEGMENT, log=True),
+    # A removed segment may be an internal error too, as one is that cannot be read.
+    _Row(ErrorClass.LOG_REMOVED, ("XX000",), _ONLY_SEGMENT, log=True),
     _Row(
         ErrorClass.NOT_PRIMARY,
         ("55000", "XX000"),

@@ -8,7 +8,9 @@ from headrace.errors import POLICIES, Kind, Retry
 from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.server_errors import sqlstate_error, statement_error
 
-SEGMENT = "requested WAL segment 00000001000000000000000A has already been removed"
+NAME = "00000001000000000000000A"
+SEGMENT = f"requested WAL segment {NAME} has already been removed"
+UNREADABLE = f"WAL segment {NAME}, LSN 0/A000000, offset 0"
 STANDBY = 'specified in parameter "synchronized_standby_slots"'
 OF_THE_LOG = [
     ("58P01", 'could not open file "pg_logical/snapshots/0-1.snap.57.tmp": No such file', ErrorClass.PASSES),
@@ -21,6 +23,12 @@ OF_THE_LOG = [
     ("XX001", 'invalid page in block 7 of relation "base/5/1259"', ErrorClass.PASSES),
     ("XX001", "missing chunk number 0 for toast value 16405 in pg_toast_2619", ErrorClass.PASSES),
     ("58P01", "could not access status of transaction 735", ErrorClass.PASSES),
+    ("XX000", f"could not read from {UNREADABLE}: Stale file handle", ErrorClass.PASSES),
+    ("XX000", f"could not find record: unexpected pageaddr 0/1 in {UNREADABLE}", ErrorClass.PASSES),
+    ("XX000", f"could not find record: invalid magic number 0000 in {UNREADABLE}", ErrorClass.PASSES),
+    ("XX000", f'could not open file "pg_wal/{NAME}": Stale file handle', ErrorClass.PASSES),
+    ("58P01", f'could not open file "pg_wal/{NAME}": No such file', ErrorClass.LOG_REMOVED),
+    ("XX000", f"das angeforderte WAL-Segment {NAME} wurde schon entfernt", ErrorClass.LOG_REMOVED),
     ("58P01", SEGMENT, ErrorClass.LOG_REMOVED),
     ("XX000", SEGMENT, ErrorClass.LOG_REMOVED),
 ]
