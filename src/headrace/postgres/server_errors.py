@@ -254,9 +254,11 @@ def _find_refusal(text: str, address: Address) -> HeadraceError | None:
     """Return what the attempts to connect mean; None where nothing says that they cannot succeed."""
     # Of several hosts or addresses psycopg lists each. One that may pass may be the primary's.
     attempts = _ATTEMPT.split(text)[1:] or [text]
-    refusals = [_connection_refusal(_as_line(attempt), address) for attempt in attempts]
+    # libpq tries each with TLS, then without: what passes with TLS may be refused in the clear.
+    lines = [line for attempt in attempts for line in _LINE.split(attempt)[1:] or [attempt]]
+    refusals = [_connection_refusal(_as_line(line), address) for line in lines if _NO_TICKET not in line]
     passing = (found for found in refusals if found is None or found.retry is not Retry.NEVER)
-    return next(passing, refusals[0])
+    return next(passing, refusals[0] if refusals else None)
 
 
 def _as_line(text: str) -> str:
@@ -295,6 +297,9 @@ _QUOTED_NAME = re.compile('"[^"]*"')
 _POOLER = re.compile("pgbouncer|odyssey|rds proxy|tenant(/| or )user")
 _ATTEMPT = re.compile(r"\n- host: .*, hostaddr: \S+: ")
 _PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
+_LINE = re.compile(f"(?={_PLACE.pattern})")
+_NO_TICKET = "GSSAPI security context"
+"""Without a ticket of Kerberos libpq goes on as if it had not tried."""
 
 _USER = "the database at {place} refused the user or the password"
 _ACCESS = "the database at {place} does not let this user in: {text}"

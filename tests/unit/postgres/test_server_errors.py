@@ -146,6 +146,30 @@ def test_a_pooler_is_known_by_its_words_and_not_by_names(text: str, options: str
     assert connection_error(psycopg.OperationalError(text), URL + options).kind is kind
 
 
+AT = 'connection to server at "127.0.0.1", port 5433 failed: '
+REFUSED_IN_CLEAR = (
+    'FATAL:  no pg_hba.conf entry for host "127.0.0.1", user "me", database "shop", no encryption'
+)
+
+
+@pytest.mark.parametrize(
+    ("by_tls", "kind"),
+    [
+        ("FATAL:  canceling authentication due to timeout", Kind.CONNECTION),
+        ("FATAL:  sorry, too many clients already", Kind.CONNECTION),
+        ("FATAL:  the database system is starting up", Kind.CONNECTION),
+        ("server closed the connection unexpectedly\n\tThis probably means that", Kind.CONNECTION),
+        ("SSL error: unexpected eof while reading", Kind.CONNECTION),
+        ('FATAL:  database "shop" does not exist', Kind.CONFIG),
+        ("could not initiate GSSAPI security context: No credentials", Kind.AUTHENTICATION),
+    ],
+)
+def test_what_the_server_answers_by_tls_decides_over_a_refusal_in_the_clear(by_tls: str, kind: Kind) -> None:
+    """With sslmode=prefer libpq tries again without TLS, which many servers never take."""
+    error = psycopg.OperationalError(f"connection failed: {AT}{by_tls}\n{AT}{REFUSED_IN_CLEAR}")
+    assert connection_error(error, URL).kind is kind
+
+
 def test_what_a_server_answers_is_not_taken_for_a_wrong_address() -> None:
     at = 'connection failed: connection to server at "127.0.0.1", port 5433 failed: '
     for text in ("FATAL:  sorry, too many clients already", "ERROR:  exceeded the compute time quota"):
