@@ -15,13 +15,14 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.postgres.address import Address
 
 _RDS_HOST = re.compile(r"\.(?P<region>[a-z]{2,}(?:-[a-z0-9]+)+)\.rds\.amazonaws\.com")
 _AWS_SECONDS = 900
 _AZURE_SCOPE = "https://ossrdbms-aad.database.windows.net/.default"
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/sqlservice.login"
+_GIVE_IDENTITY = "Give this machine or pod an identity of that cloud which may log in."
 
 
 def cloud_token(cloud: str, address: Address) -> str:
@@ -37,6 +38,12 @@ def cloud_token(cloud: str, address: Address) -> str:
             Kind.DEPENDENCY,
             f"iam:{cloud} needs {error.name}, which is not installed",
             f"Install headrace[{cloud}] wherever the database is read.",
+        ) from error
+    except HeadraceError:
+        raise
+    except Exception as error:  # the libraries pass on what a missing file or a broken answer raises
+        raise unexpected(
+            f"iam:{cloud} got no token for the database", error, Kind.PASSWORD_COMMAND, _GIVE_IDENTITY
         ) from error
 
 
@@ -129,7 +136,7 @@ def _no_token(cloud: str, why: str) -> HeadraceError:
     return HeadraceError(
         Kind.PASSWORD_COMMAND,
         f"iam:{cloud} got no token for the database: {first_line[:300]}",
-        "Give this machine or pod an identity of that cloud which may log in.",
+        _GIVE_IDENTITY,
     )
 
 

@@ -41,7 +41,8 @@ def _without_an_identity(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    identities = (cloud_tokens._aws_session, cloud_tokens._azure_identity, cloud_tokens._google_identity)
+    clouds = (cloud_tokens._aws_session, cloud_tokens._azure_identity, cloud_tokens._google_identity)
+    identities = (*clouds, signing._credentials)
     for identity in identities:
         identity.cache_clear()
     yield
@@ -118,6 +119,27 @@ def test_a_token_of_rds_is_for_the_port_that_libpq_connects_to(monkeypatch: pyte
     assert cloud_token("aws", parse_address(f"postgresql://u@{HOST}/d")).startswith(f"{HOST}:6432/")
 
 
+def test_a_file_that_an_identity_needs_may_be_missing_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {
+        "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "none"),
+        "AWS_ROLE_ARN": "arn:aws:iam::1:role/reader",
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AZURE_CLIENT_ID": "c",
+        "AZURE_TENANT_ID": "t",
+        "AZURE_FEDERATED_TOKEN_FILE": str(tmp_path / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    for cloud in ("aws", "azure"):
+        with pytest.raises(HeadraceError, match="got no token") as caught:
+            cloud_token(cloud, RDS)
+        assert caught.value.retry is Retry.BACK_OFF
+    with pytest.raises(HeadraceError, match="no AWS credentials") as caught:
+        signing.Signer("eu-central-1").headers("GET", "https://search/", None)
+    assert caught.value.retry is Retry.BACK_OFF
+
+
 @pytest.mark.parametrize("url", ["postgresql://u@a,b/d", "postgresql://a.eu-west-1.rds.amazonaws.com/d"])
 def test_a_token_of_rds_is_for_one_host_and_user(url: str) -> None:
     with pytest.raises(HeadraceError, match="one host and a user") as caught:
@@ -147,7 +169,6 @@ def test_an_identity_of_aws_that_is_refused_or_unknown_is_asked_again(
         with pytest.raises(HeadraceError, match="AccessDenied") as caught:
             cloud_token("aws", RDS)
         assert caught.value.kind is Kind.PASSWORD_COMMAND
-        signing._credentials.cache_clear()
         with pytest.raises(HeadraceError, match="AccessDenied") as caught:
             signing.Signer("eu-central-1").headers("GET", "https://search/", None)
         assert caught.value.kind is Kind.SINK_UNREACHABLE

@@ -10,10 +10,15 @@ import functools
 import logging
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, unexpected
 
 _SERVICE = "es"
 """What Amazon OpenSearch Service is called in signatures."""
+
+_NO_CREDENTIALS = "no AWS credentials to sign the requests of the sink with"
+_GIVE_CREDENTIALS = (
+    "Give this machine or pod a role, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+)
 
 
 class Signer:
@@ -52,6 +57,10 @@ class Signer:
             self._auth(_credentials().get_frozen_credentials(), _SERVICE, self._region).add_auth(request)
         except self._errors as error:
             raise _no_credentials(str(error)) from error
+        except HeadraceError:
+            raise
+        except Exception as error:  # botocore passes on what a missing file or a broken answer raises
+            raise unexpected(_NO_CREDENTIALS, error, Kind.SINK_UNREACHABLE, _GIVE_CREDENTIALS) from error
         return dict(request.headers.items())
 
 
@@ -67,8 +76,4 @@ def _credentials() -> Any:
 
 
 def _no_credentials(why: str) -> HeadraceError:
-    return HeadraceError(
-        Kind.SINK_UNREACHABLE,
-        f"no AWS credentials to sign the requests of the sink with: {why}",
-        "Give this machine or pod a role, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-    )
+    return HeadraceError(Kind.SINK_UNREACHABLE, f"{_NO_CREDENTIALS}: {why}", _GIVE_CREDENTIALS)
