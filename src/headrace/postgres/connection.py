@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
 from headrace.postgres.cloud_tokens import cloud_token
+from headrace.postgres.logins import LOGINS
 from headrace.postgres.password import cloud_of, run_password_command
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import (
@@ -140,11 +141,12 @@ def open_connection(
     Raises:
         HeadraceError: as `connect`; DATABASE where the server refuses a setting.
     """
-    conninfo = conninfo_of(url, application_name, parameters)
+    conninfo, replication = conninfo_of(url, application_name, parameters), parameters.get("replication", "")
     try:
         connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        raise connection_error(error, url) from error
+        raise LOGINS.judge(url, replication, connection_error(error, url)) from error
+    LOGINS.note_success(url, replication)
     try:
         _begin_session(connection, url)
         # After the pooler was refused: a pooler would leave them to the next client of its session.

@@ -312,8 +312,8 @@ _UNTRUSTED = (
     "expired (libpq does not say), or correct this machine's clock."
 )
 _CORRECT_USER = (
-    "Correct user and password in the connection URL. With tokens of a cloud: grant the role what they need; "
-    "on AWS that is rds_iam, and for replication rds.iam_auth_for_replication = 1."
+    f"{_CORRECT} With tokens of a cloud: grant the role what they need; on AWS that is rds_iam, and for "
+    "replication rds.iam_auth_for_replication = 1."
 )
 _NO_TLS = (
     "does not support ssl|(root|server|client) certificate|certificate file|private key|weak sslmode"
@@ -364,7 +364,7 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
         _ACCESS,
         "Set another sslcert: it is missing, has expired or was revoked, or the server does not know its CA.",
     ),
-    (Kind.AUTHENTICATION, "password authentication failed|no password supplied", _USER, _CORRECT),
+    (Kind.AUTHENTICATION, "password authentication failed|no password supplied", _USER, _CORRECT_USER),
     (Kind.AUTHENTICATION, "auth(entication)? failed", _ACCESS, _CORRECT_USER),
     (Kind.AUTHENTICATION, r"pg_hba\.conf", _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
     (Kind.AUTHENTICATION, 'role ".*does not exist|no such user', _ACCESS, _CORRECT),

@@ -298,3 +298,13 @@ def is_remembered(world: World) -> bool:
     refused = not world.client.call("PUT", f"{target}{end - 1}", {}, allow=(409,)).ok
     world.client.call("DELETE", f"{target}{end}", allow=(404,))
     return refused
+
+
+def test_a_worker_that_starts_later_waits_for_the_login_of_the_run(world: World) -> None:
+    ending = threading.Event()
+    ending.set()  # its first error is raised
+    refused = f"postgresql://nobody:wrong@{world.connections.database.rpartition('@')[2]}"
+    work = Work(world.plan, replace(world.connections, database=refused))
+    with contextlib.closing(Worker(work, ending=ending)) as late, pytest.raises(HeadraceError) as caught:
+        late.rewrite(world.generation.index, [("1",)], world.position())
+    assert caught.value.kind is Kind.CONNECTION

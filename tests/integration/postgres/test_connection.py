@@ -19,7 +19,7 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.embedded.processes import GuardedProcess, free_port, port_is_free, until
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import ReplicationConnection
@@ -168,6 +168,28 @@ def test_an_open_connection_does_not_show_its_password(odd: str) -> None:
         with pytest.raises(HeadraceError) as caught:
             session.query("SELECT nothing")
         assert "evil" not in f"{caught.value!r}{caught.value.__cause__!r}"
+
+
+@pytest.mark.parametrize("opening", OPENERS)
+def test_a_login_that_the_server_took_before_is_waited_for(
+    postgres: EmbeddedPostgres, opening: Opening
+) -> None:
+    """As while a password is changed: the server knows the next one, and Headrace the former one."""
+    url = other_user(postgres, "rotated", "former")
+    with connect(postgres.url) as admin:
+        execute(admin, "CREATE ROLE rotated LOGIN REPLICATION PASSWORD 'former'")
+        try:
+            opening(url).close()
+            execute(admin, "ALTER ROLE rotated PASSWORD 'next'")
+            with pytest.raises(HeadraceError, match="took this login before") as passing:
+                opening(url)
+            with pytest.raises(HeadraceError) as wrong:
+                opening(f"{url}?connect_timeout=9")
+        finally:
+            execute(admin, "DROP ROLE rotated")
+    assert passing.value.retry is Retry.BACK_OFF
+    assert wrong.value.kind is Kind.AUTHENTICATION, "nobody has logged in so"
+    assert "rds.iam_auth_for_replication" in wrong.value.remedy
 
 
 @needs(PGBOUNCER)

@@ -36,6 +36,7 @@ from headrace.pipeline.worker.stage_times import StageTimes
 from headrace.pipeline.worker.task import Task, TaskShare
 from headrace.postgres.address import application_name, stream_name
 from headrace.postgres.lock_holders import LockedError, locks_of
+from headrace.postgres.logins import LOGINS
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -122,6 +123,7 @@ class Worker:
         self, work: Work, open_policy: OpenPolicy | None = None, ending: Event | None = None
     ) -> None:
         check_code(work.plan.code)
+        LOGINS.expect(work.endpoints.database)
         self.work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}

@@ -1,0 +1,56 @@
+"""Tell a login that a server refuses for some minutes from one that is wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from headrace.errors import HeadraceError, Kind
+
+_REFUSED_SECONDS = 300.0
+"""How long a login that was taken may be refused; refusals further apart are not of one series."""
+
+
+class Logins:
+    """The logins that servers take from this process or from the run that it works for.
+
+    A cloud under load, a directory that is away, or a password that is being changed refuses a right one too.
+    A login is the connection string, and libpq's `replication`, since clouds give that right apart.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Of each login: its first and its last refusal since it was taken.
+        self._refusals: dict[tuple[str, str], tuple[float, float] | None] = {}
+
+    def expect(self, url: str, replication: str = "") -> None:
+        """Note that the run has logged in so before this process was started."""
+        self._refusals.setdefault((url, replication))
+
+    def note_success(self, url: str, replication: str) -> None:
+        """Note that the server took a login."""
+        self._refusals[url, replication] = None
+
+    def judge(self, url: str, replication: str, error: HeadraceError) -> HeadraceError:
+        """Return the error of a failed login; for some minutes one that passes, where it was taken before."""
+        if error.kind is not Kind.AUTHENTICATION or (url, replication) not in self._refusals:
+            return error
+        now = self._clock()
+        first, last = self._refusals[url, replication] or (now, now)
+        if now - last > _REFUSED_SECONDS:
+            first = now
+        self._refusals[url, replication] = first, now
+        if now - first > _REFUSED_SECONDS:
+            return error
+        return HeadraceError(
+            Kind.CONNECTION,
+            f"{error.cause}; it took this login before",
+            f"Wait some minutes. If it goes on: {error.remedy}",
+        )
+
+
+LOGINS = Logins()
+"""The logins of this process."""
