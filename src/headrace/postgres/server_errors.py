@@ -389,12 +389,11 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
 _REFUSED_ROW = re.compile(
-    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$"
-    r"|invalid memory alloc request size \d+ \(SQLSTATE XX000\)$"
+    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4]|XX000)\)$"
 )
 
-_NAME_CLASSES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
-"""Classes of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
+_NAME_CLASSES = tuple("0A 25 26 28 3B 3D 3F 40 42 53 54 55 57 58 XX001 XX002".split())
+"""Beginnings of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
 
@@ -407,8 +406,8 @@ def is_refused_row(error: HeadraceError) -> bool:
     """Return whether a statement was refused for the content of some row.
 
     That is a value not of its type or domain, or out of range; several rows where one is expected; more text
-    than one value may have (also where the server refuses the allocation), or deeper nesting; and a user's
-    function that raises an error (RAISE) or lacks a branch (no CASE, no RETURN).
+    than one value may have, or deeper nesting; a user's function that raises an error (RAISE) or lacks a
+    branch (no CASE, no RETURN); and an internal error, as extensions raise for values.
     """
     return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
 
@@ -462,10 +461,10 @@ def _without_values(state: str, primary: str) -> str:
     The name is the one in PostgreSQL's manual; a function's own error has none.
     """
     # A message of other classes may quote a row's value, and logs are read by more people than rows.
-    if state.startswith(_NAME_CLASSES):
+    if state.startswith(_NAME_CLASSES) or classify(state, primary, log=True) is ErrorClass.TOO_LARGE:
         return primary
     try:
         condition = psycopg.errors.lookup(state).__name__
     except KeyError:
         return "an error that a function raises"
-    return _CAPITAL.sub(r"_\1", condition).lower()
+    return _CAPITAL.sub(r"_\1", condition).lower().rstrip("_")

@@ -378,10 +378,11 @@ def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
         ("one_of(n) = 1", "P0003"),
         ("known(n) = 1", "20000"),
         ("named(n) = 1", "2F005"),
+        ("projected(n) = 1", "XX000"),
         ("nullif(n, 0)::given = 1", "23502"),
         ("(repeat('[', (1 - n) * 500000) || '1')::jsonb IS NOT NULL", "54001"),
     ],
-    ids=["several rows", "too long", "a function's own", "no case", "no return", "no value", "too deep"],
+    ids=["several rows", "too long", "own", "no case", "no return", "internal", "no value", "too deep"],
 )
 def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
     make: Make, condition: str, state: str
@@ -393,9 +394,12 @@ def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
            CASE n WHEN 1 THEN RETURN 1; END CASE; END $$""",
         """CREATE FUNCTION named(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
            IF n = 1 THEN RETURN 1; END IF; END $$""",
+        """CREATE FUNCTION projected(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+           IF n = 1 THEN RETURN 1; END IF;
+           RAISE EXCEPTION 'couldn''t project point (180 -90 0)' USING ERRCODE = 'XX000'; END $$""",
         "CREATE DOMAIN given AS int NOT NULL",
     )
-    condition = re.sub("one_of|known|named|given", r"public.\g<0>", condition)
+    condition = re.sub("one_of|known|named|projected|given", r"public.\g<0>", condition)
     schema = DIVIDED.replace('{raw: "12 / n > 0"}', f'{{raw: "{condition}", unsafe: true}}')
     world = make(schema=schema, tables=(*DIVIDED_TABLES, *made), quarantine={"thing": "keep"})
     for write in (backfilled, written):
