@@ -78,14 +78,15 @@ _TABLE = (
         r"\b(in|during) recovery|recovery is in progress|from the primary server",
     ),
     _Row(ErrorClass.READ_ONLY, ("25006",)),
-    _Row(ErrorClass.PASSES, ("58030",)),
+    _Row(ErrorClass.PASSES, ("58030", "72000")),  # an error of the disk; a snapshot that is too old
     _Row(ErrorClass.PASSES, ("42501",), _DATA_FILE),  # a file system that has become read-only
     _Row(
         ErrorClass.PASSES,
-        ("55000", "XX000"),
+        ("55000", "58P01", "XX000"),
         "cache lookup failed|catalog is missing|could not open relation with OID|tuple concurrently"
         "|unrecognized SI message|pfree called with invalid pointer|could not find block containing chunk"
-        "|stale file handle|disk quota exceeded|page ?server|parallel worker|dynamic shared",
+        r"|stale file handle|disk quota exceeded|page ?server|\[neon_smgr\]|parallel worker"
+        "|dynamic shared|shared memory segment",
     ),
     # A server that was restored without the history of its timelines runs.
     _Row(ErrorClass.REFUSED, ("58P01",), r"\b[0-9a-f]{8}\.history\b"),
