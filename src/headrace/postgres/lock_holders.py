@@ -26,16 +26,20 @@ class LockedError(HeadraceError):
     """A statement waited too long for a lock that somebody holds on a table."""
 
 
+class OtherServerError(HeadraceError):
+    """A statement needs another server, as by postgres_fdw, which does not answer."""
+
+
 @contextmanager
 def locks_of(unit: str) -> Iterator[None]:
-    """Let a lock that is not had in time end what is done for one unit: the others need not wait for it.
+    """Let a lock or another server that is not had end what is done for one unit: the others need not wait.
 
     Raises:
         HeadraceError: LOCKED, which names the unit.
     """
     try:
         yield
-    except LockedError as error:
+    except (LockedError, OtherServerError) as error:
         raise HeadraceError(Kind.LOCKED, error.cause, error.remedy).concerning(units=[unit]) from error
 
 

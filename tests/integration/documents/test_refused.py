@@ -286,6 +286,26 @@ def test_a_row_that_cannot_be_read_costs_its_own_document_only(
     assert world.quarantine.entries() == []
 
 
+@pytest.mark.parametrize("write", [backfilled, backfilled_as_of, written])
+def test_another_server_that_the_database_asks_holds_up_its_index_alone(
+    make: Make, write: Callable[[World], int]
+) -> None:
+    """As postgres_fdw says it: the session goes on."""
+    asked = """CREATE FUNCTION asked(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+               IF n = 1 THEN RETURN 1; END IF;
+               RAISE EXCEPTION 'could not connect to server "x"' USING ERRCODE = '08001'; END $$"""
+    schema = DIVIDED.replace('{raw: "12 / n > 0"}', '{raw: "public.asked(n) = 1", unsafe: true}')
+    world = make(schema=schema, tables=(*DIVIDED_TABLES, asked), quarantine={"thing": "keep"})
+    with pytest.raises(HeadraceError, match='could not connect to server "x"') as caught:
+        write(world)
+    assert caught.value.kind is Kind.LOCKED
+    assert caught.value.units == {"thing"}
+    world.writer.execute("UPDATE thing SET n = 1")
+    world.writer.execute("UPDATE part SET n = 1")
+    assert write(world) == 0
+    assert len(world.ids()) == 40
+
+
 def test_what_cannot_be_read_may_be_skipped(make: Make) -> None:
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, skip_rejected=frozenset({"thing"}))
     assert backfilled(world) == written(world) == len(UNREADABLE)
