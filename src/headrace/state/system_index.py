@@ -27,7 +27,7 @@ Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 
 _REQUEST_BYTES = 512 << 10  # proxies often refuse more than 1 MiB
 _NDJSON = "application/x-ndjson"
-_BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error"
+_BULK = path("_bulk", query={"filter_path": "errors,items.*.status,items.*.error"})
 _SUCCESS = range(200, 300)
 _NO_ENTRY, _NEWER = 404, 409
 _GONE = {"type": "index_not_found_exception"}

@@ -19,7 +19,9 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, Generations, OpenSearchWriter, signing
+from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import count, refresh
+from headrace.state.system_index import SystemIndex, entries_by_id
 from integration.sinks.scripted_server import scripted
 from support.aws_signature import is_signed
 from support.http_proxy import Answer, HttpProxy, Request
@@ -79,6 +81,12 @@ def test_a_domain_takes_what_is_signed_whatever_the_ids_and_names(
         refresh(client, made.index)
         assert (result.upserted, count(client, made.index)) == (len(ids), len(ids))
         generations.drop(made)
+        entries = SystemIndex(client, f"{made.index}_entries", {"version": {"type": "long"}})
+        entries.ensure()
+        entries.write([("index", {"_id": name}, {"version": 1}) for name in ids])
+        assert [entry["_id"] for entry in entries_by_id(client, entries.name, ids)] == ids
+        assert len(entries.oldest({"match_all": {}}, 10)) == entries.count({"match_all": {}}) == len(ids)
+        client.call("DELETE", path(entries.name))
     assert domain.refused == 0
 
 

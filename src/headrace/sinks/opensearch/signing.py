@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 from typing import Any
+from urllib.parse import quote
 
 from headrace.errors import HeadraceError, Kind, unexpected
 
@@ -51,8 +52,11 @@ class Signer:
         Raises:
             HeadraceError: SINK_UNREACHABLE, where there are no credentials now.
         """
+        # AWS encodes the query before it verifies, and botocore signs it as it stands.
+        place, mark, query = url.partition("?")
+        encoded = f"{place}{mark}{quote(query, safe='%=&')}"
         # The signature covers the body and the time: each attempt needs its own.
-        request = self._request(method, url, data=body)
+        request = self._request(method, encoded, data=body)
         try:
             self._auth(_credentials().get_frozen_credentials(), _SERVICE, self._region).add_auth(request)
         except self._errors as error:
