@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, quote
 
@@ -28,6 +29,16 @@ def signature(
         signed: the names of the signed headers, with semicolons between.
         time: as `X-Amz-Date` has it.
     """
+    canonical = canonical_request(method, target, headers, body, signed)
+    text = "\n".join(["AWS4-HMAC-SHA256", time, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    key = f"AWS4{secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return hmac.digest(key, text.encode(), "sha256").hex()
+
+
+def canonical_request(method: str, target: str, headers: Mapping[str, str], body: bytes, signed: str) -> str:
+    """Return the text that is signed; the arguments as of `signature`."""
     place, _, found = target.partition("?")
     # Each part of the path is encoded as it was sent, encoded already.
     path = quote("/" + "/".join(part for part in place.split("/") if part), safe="/-_.~")
@@ -40,12 +51,20 @@ def signature(
     )
     query = "&".join(f"{name}={value}" for name, value in pairs)
     lines = [f"{name}:{' '.join(headers[name].split())}" for name in signed.split(";")]
-    canonical = "\n".join([method, path, query, *lines, "", signed, hashlib.sha256(body).hexdigest()])
-    text = "\n".join(["AWS4-HMAC-SHA256", time, scope, hashlib.sha256(canonical.encode()).hexdigest()])
-    key = f"AWS4{secret}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    return hmac.digest(key, text.encode(), "sha256").hex()
+    return "\n".join([method, path, query, *lines, "", signed, hashlib.sha256(body).hexdigest()])
+
+
+def mismatch(method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the body of AWS's refusal of a signature, which quotes the request that was to be signed."""
+    signed = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0]
+    canonical = canonical_request(method, target, headers, body, signed)
+    text = (
+        "The request signature we calculated does not match the signature you provided. Check your AWS "
+        "Secret Access Key and signing method. Consult the service documentation for details.\n\nThe "
+        f"Canonical String for this request should have been\n'{canonical}'\n\nThe String-to-Sign should have been\n"
+        f"'AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{hashlib.sha256(canonical.encode()).hexdigest()}'\n"
+    )
+    return json.dumps({"message": text}).encode()
 
 
 def is_signed(

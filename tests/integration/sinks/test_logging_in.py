@@ -23,7 +23,7 @@ from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import count, refresh
 from headrace.state.system_index import SystemIndex, entries_by_id
 from integration.sinks.scripted_server import scripted
-from support.aws_signature import is_signed
+from support.aws_signature import is_signed, mismatch
 from support.http_proxy import Answer, HttpProxy, Request
 from support.metadata_server import metadata_server
 
@@ -50,7 +50,7 @@ class Domain(HttpProxy):
         ):
             return None
         self.refused += 1
-        return Answer(403, b'{"message": "The request signature we calculated does not match"}')
+        return Answer(403, mismatch(request.method, request.target, request.headers, request.body))
 
 
 @pytest.fixture
@@ -93,16 +93,19 @@ def test_a_domain_takes_what_is_signed_whatever_the_ids_and_names(
 def test_a_domain_refuses_another_key_and_the_error_shows_none(
     domain: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    domain.secrets["AKIDHERE"] = ("right", None)
+    """AWS's answer quotes the token of a role."""
+    domain.secrets["AKIDHERE"] = ("right", "t0ken")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDHERE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wr0ng")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "t0ken")
     with (
         closing(Client(Endpoint((domain.url,), aws_region=REGION))) as client,
         pytest.raises(HeadraceError, match="request signature") as caught,
     ):
         client.wait_until_ready(5)
     assert caught.value.kind is Kind.AUTHENTICATION
-    assert "wr0ng" not in f"{caught.value!r}{client.endpoint!r}"
+    shown = f"{caught.value!r}{caught.value.detail}{client.endpoint!r}"
+    assert all(secret not in shown for secret in ("wr0ng", "t0ken", "AKIDHERE"))
 
 
 def test_credentials_that_end_are_renewed_under_a_client(

@@ -33,6 +33,10 @@ by a cluster under load, and a scroll is lost with its node.
 
 _OF_GATEWAYS = ("message", "Message", "statusCode")
 """What answers of gateways have at the top, and those of a cluster have not."""
+_QUOTED = re.compile(
+    r"(?<!\w)'[^']*'?|(?:The Canonical String|x-amz-|Authorization=).*", re.IGNORECASE | re.DOTALL
+)
+"""What gateways quote of a request, with credentials: Amazon quotes the token of a role, or a password."""
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 _CREDENTIALS = "Correct username and password of the sink, its api_key, bearer_token or client_cert."
@@ -59,10 +63,11 @@ def reason(data: bytes) -> str:
     except ValueError:
         # A proxy's page of HTML.
         title = _TITLE.search(data)
-        return " ".join((title[1] if title else data)[:200].decode("utf-8", "replace").split())
+        text = (title[1] if title else data)[:200].decode("utf-8", "replace")
+        return _QUOTED.sub("…", " ".join(text.split()))
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     if isinstance(error, dict) and (said := error.get("message", error.get("Message"))):
-        return describe(said)  # of a gateway before the cluster, such as Amazon's
+        return _QUOTED.sub("…", describe(said))  # of a gateway before the cluster, such as Amazon's
     if isinstance(error, dict) and "unassigned_shards" in error:
         return (
             f"the cluster's health is {error.get('status')}, "
@@ -187,7 +192,10 @@ def _remedy_of_refusal(data: bytes, why: str) -> str:
     if not is_of_gateway(data) or "not authorized" in why:
         return "Give the user's role the missing permission."
     if "ignature" in why or "token" in why:
-        return "Correct this machine's clock, or renew the credentials that sign requests."
+        return (
+            "Correct this machine's clock, or renew the credentials that sign requests. A proxy or tunnel "
+            "before the domain must not change the host or the path."
+        )
     return "Look at the rules of the proxy before the cluster."
 
 

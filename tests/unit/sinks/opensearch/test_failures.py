@@ -116,6 +116,7 @@ def test_what_passes_is_known_by_its_type(status: int, kind: str, expected: Kind
             "licence",
         ),
         ('{"message":"Signature expired: 1 is now earlier than 2"}', "clock"),
+        ('{"message":"The request signature we calculated does not match"}', "must not change the host"),
         ('{"message":"The security token included in the request is expired"}', "renew the credentials"),
         ('{"Message":"User: u is not authorized to perform: es:ESHttpPost"}', "Give the user's role"),
         ("<html><title>403 Forbidden</title></html>", "rules of the proxy"),
@@ -148,3 +149,20 @@ def test_a_cluster_that_wants_another_certificate_of_the_client_is_no_cluster_th
 def test_a_gateway_before_the_cluster_is_quoted(name: str) -> None:
     body = json.dumps({name: "The security token included in the request is expired"}).encode()
     assert "token included in the request is expired" in from_status(403, body, "n").cause
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The Canonical String for this request should have been\n'GET\n/\n\nx-amz-security-token:s3cret\n'",
+        "it has X-Amz-Security-Token: s3cret",
+        "Authorization header requires 'Credential' parameter. Authorization=Basic s3cret",
+        "'s3cret' not a valid key=value pair (missing equal-sign) in Authorization header: 'Basic s3cret'.",
+        "no user's rule takes 's3cret of a text that was cut",
+    ],
+)
+def test_what_a_gateway_quotes_of_the_request_is_not_shown(said: str) -> None:
+    for answer in (json.dumps({"message": f"Refused: {said}"}), f"<title>Refused: {said}</title>"):
+        error = from_status(403, answer.encode(), "n")
+        assert "Refused: " in error.cause
+        assert "s3cret" not in f"{error}{error.detail}"
