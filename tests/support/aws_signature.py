@@ -60,8 +60,9 @@ def mismatch(method: str, target: str, headers: Mapping[str, str], body: bytes) 
     canonical = canonical_request(method, target, headers, body, signed)
     text = (
         "The request signature we calculated does not match the signature you provided. Check your AWS "
-        "Secret Access Key and signing method. Consult the service documentation for details.\n\nThe "
-        f"Canonical String for this request should have been\n'{canonical}'\n\nThe String-to-Sign should have been\n"
+        "Secret Access Key and signing method. Consult the service documentation for details.\n\n"
+        f"The Canonical String for this request should have been\n'{canonical}'\n\n"
+        "The String-to-Sign should have been\n"
         f"'AWS4-HMAC-SHA256\n{headers['x-amz-date']}\n{hashlib.sha256(canonical.encode()).hexdigest()}'\n"
     )
     return json.dumps({"message": text}).encode()

@@ -27,7 +27,7 @@ Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 
 _REQUEST_BYTES = 512 << 10  # proxies often refuse more than 1 MiB
 _NDJSON = "application/x-ndjson"
-_BULK = path("_bulk", query={"filter_path": "errors,items.*.status,items.*.error"})
+_ERRORS = "errors,items.*.status,items.*.error"
 _SUCCESS = range(200, 300)
 _NO_ENTRY, _NEWER = 404, 409
 _GONE = {"type": "index_not_found_exception"}
@@ -203,7 +203,8 @@ class SystemIndex:
 
     def _send(self, lines: Sequence[bytes]) -> None:
         body = b"".join(lines)
-        answer = self._client.exchange("POST", _BULK, body, _NDJSON)
+        target = path("_bulk", query={"timeout": self._client.server_timeout, "filter_path": _ERRORS})
+        answer = self._client.exchange("POST", target, body, _NDJSON)
         if not answer.ok:
             raise self._client.failure(answer)
         for item in answer.json().get("items", ()):

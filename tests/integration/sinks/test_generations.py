@@ -54,6 +54,19 @@ def test_a_generation_is_made_for_backfill_and_finished_for_searching(
     assert count(client, made.index) == 25
 
 
+def test_a_generation_whose_shards_no_node_takes_is_dropped_with_the_clusters_reason(
+    opensearch: EmbeddedOpenSearch, generations: Generations
+) -> None:
+    """The server waited as long for the shards as the client for the answer, which never came."""
+    client = Client(Endpoint((opensearch.url,), timeout=4))
+    impatient = Generations(client, generations.alias(""))
+    settings = {"index": {"routing.allocation.require._name": "nobody"}}
+    with pytest.raises(HeadraceError, match=r"taken its shards: node does not match.*nobody") as caught:
+        impatient.create("users", "ab", {**BODY, "settings": settings})
+    assert (caught.value.kind, impatient.existing("users")) == (Kind.SINK_BUSY, [])
+    client.close()
+
+
 def test_many_generations_are_looked_at_in_few_requests(
     opensearch: EmbeddedOpenSearch, generations: Generations
 ) -> None:

@@ -20,6 +20,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
 )
 from headrace.sinks.opensearch.documents import documents, refresh
+from headrace.state.system_index import SystemIndex
 
 BODY: dict[str, Any] = {
     "settings": {"index": {"gc_deletes": "1h"}},
@@ -106,6 +107,22 @@ def test_a_read_only_index_is_named_and_refuses_no_document(client: Client, user
     with pytest.raises(HeadraceError) as caught:
         OpenSearchWriter(client, {"users": users.target}).write([upsert("1")])
     assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["users"]))
+
+
+def test_a_lost_shard_is_named_and_holds_up_no_other_index(opensearch: Any, users: Generation) -> None:
+    """The server waits for a shard for a minute: nobody listened when it said which index has lost one."""
+    client = Client(Endpoint((opensearch.url,), timeout=2))
+    lost = f"{users.index}_lost"
+    unassigned = {"settings": {"index.routing.allocation.require._name": "nobody"}}
+    client.call("PUT", f"/{lost}?wait_for_active_shards=0", {**unassigned, "aliases": {f"{lost}.write": {}}})
+    writer = OpenSearchWriter(client, {"users": users.target, "lost": f"{lost}.write"})
+    with pytest.raises(HeadraceError, match="index lost now: unavailable_shards_exception") as caught:
+        writer.write([upsert("1"), DocumentOperation("lost", "1", 1, b"{}")])
+    with pytest.raises(HeadraceError, match="does not take an entry: unavailable_shards_exception"):
+        SystemIndex(client, lost, {}).write([("index", {"_id": "1"}, {})])
+    client.call("DELETE", f"/{lost}")
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["lost"]))
+    assert held(client, users) == {"1": {"n": 1}}
 
 
 def test_the_first_node_that_answers_serves(opensearch: Any, users: Generation) -> None:

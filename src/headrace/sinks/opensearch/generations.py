@@ -120,7 +120,8 @@ class Generations:
             body: as returned by `mapping`.
 
         Raises:
-            HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
+            HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name; SINK_BUSY,
+                where no node takes its shards.
         """
         # Also by other indexes with similar names.
         taken = [self._match(name, index) for index in self._about(f"{self.alias(name)}_*")]
@@ -139,7 +140,8 @@ class Generations:
             "mappings": {**body["mappings"], "_meta": meta},
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
-        self._client.call("PUT", path(index), self._client.product().adapt(request))
+        target = path(index, query={"timeout": self._client.server_timeout})
+        answer = self._client.call("PUT", target, self._client.product().adapt(request))
         generation = self.find([name]).get(index)
         # Acknowledged too late: a node may not have heard of it yet.
         if generation is None:
@@ -148,11 +150,28 @@ class Generations:
                 f"the cluster was told to create the index {index}, and does not know it yet",
                 "Look at the cluster's health and its pending tasks.",
             )
+        # Without its shards it would have no histories, by which a restored index is recognised.
+        if not answer.json()["shards_acknowledged"]:
+            why = self._why_unassigned(index)
+            self.drop(generation)
+            raise HeadraceError(
+                Kind.SINK_BUSY,
+                f"the cluster was told to create the index {index}, and no node has taken its shards: {why}",
+                "Look at the cluster's disk watermarks and its rules of allocation.",
+            )
         # A template may change what is stored without any error at creation.
         if (fault := template_fault(self._client, index)) is not None:
             self.drop(generation)
             raise fault
         return generation
+
+    def _why_unassigned(self, index: str) -> str:
+        """Return why a node does not take the first shard of an index."""
+        shard = {"index": index, "shard": 0, "primary": True}
+        answer = self._client.read(path("_cluster", "allocation", "explain"), shard, allow=(400, 403))
+        nodes = answer.json().get("node_allocation_decisions", ()) if answer.ok else ()
+        rules = (rule for node in nodes for rule in node.get("deciders", ()))
+        return next((rule["explanation"] for rule in rules if rule["decision"] == "NO"), "no reason is known")
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Give a backfilled generation its lasting settings.

@@ -100,7 +100,7 @@ class OpenSearchWriter(DocumentWriter):
         self._client = client
         self._targets = dict(targets)
         self._options = options or WriterOptions()
-        self._bulk = path("_bulk", query=_query(self._options))
+        self._bulk = path("_bulk", query={"timeout": client.server_timeout, **_query(self._options)})
         self._size = BulkSize(self._options.max_bytes)
         self._activity = Activity(self._options.report, self._size.bytes, client.endpoint.timeout)
         self._senders = ThreadPoolExecutor(self._options.senders, "headrace-bulk")
