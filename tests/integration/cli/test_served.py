@@ -127,7 +127,7 @@ def test_what_a_retry_cannot_replace_stays_and_what_it_could_is_gone_before_it_f
 
     with HttpProxy(stock.sink, spoil=refuse_second) as front, stock.followed():
         stock.config.write_text(stock.config.read_text().replace(stock.sink, front.url))
-        assert "does not allow this user to write" in typed(capsys, stock, "quarantine", "retry")[2]
+        assert "no permissions for [indices:data/write/bulk" in typed(capsys, stock, "quarantine", "retry")[2]
     stock.config.write_text(stock.config.read_text().replace(front.url, stock.sink))
     assert len(listed(capsys, stock)) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import json
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -80,6 +81,23 @@ def test_a_document_that_the_cluster_fails_at_holds_up_its_index_alone(
     assert {id_ for request in server.requests for id_ in request.ids} == {"a", "b", "c", "bad"}
     assert server.requests[-1].ids == ["bad"], "what is taken is not sent again"
     assert len(server.requests) > 2, "it is tried for a while"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "reason"),
+    [
+        (403, "security_exception", "no permissions for [indices:data/write/bulk[s]]"),
+        (401, "status_exception", "Received an authentication error status code from inference entity"),
+    ],
+)
+def test_an_index_that_may_not_be_written_waits_alone(status: int, kind: str, reason: str) -> None:
+    """A role that is created again, or the ended key of a service, is no reason to build an index again."""
+    error = {"type": kind, "reason": reason}
+    body = json.dumps({"errors": True, "items": [{"index": {"status": status, "error": error}}]}).encode()
+    with scripted(lambda _: (200, body)) as server, pytest.raises(HeadraceError) as caught:
+        write(server, "a")
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["users"]))
+    assert f"takes no documents of index users now: {kind}: {reason}" in caught.value.cause
 
 
 def test_a_cluster_that_is_busy_too_is_waited_for() -> None:

@@ -61,9 +61,8 @@ class Outcome(enum.Enum):
     FAILED = "failed"
     """The server failed at it: for now, or whenever this document comes. It is sent again for a while."""
     BLOCKED = "blocked"
-    """The index takes nothing now, or its aliases, its pipeline or a shard are not as they must be."""
+    """The index takes nothing now, or its pipeline, shards or permissions are not as they must be."""
     REJECTED = "rejected"
-    FORBIDDEN = "forbidden"
     GONE = "gone"
     """The target index or its write alias does not exist."""
 
@@ -185,12 +184,12 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
         return Outcome.FENCED
     if (known := _of_error(error)) is not None:
         return known
-    # A delete has no content, and nothing that is not found is part of a document.
-    if status == 404 or (status == 400 and delete):  # noqa: PLR2004
+    # A delete has no content, and no document is why something is forbidden or not found.
+    if status in (401, 403, 404) or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
     if status in _BUSY or status >= 500:  # noqa: PLR2004
         return Outcome.RETRY if status in _BUSY else Outcome.FAILED
-    return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
+    return Outcome.REJECTED
 
 
 def _of_error(error: Any) -> Outcome | None:

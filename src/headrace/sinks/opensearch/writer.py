@@ -113,7 +113,8 @@ class OpenSearchWriter(DocumentWriter):
         Raises:
             HeadraceError: SINK_UNREACHABLE (a bulk got no answer), SINK_BUSY (overloaded for
                 `busy_seconds`), AUTHENTICATION, SINK_REJECTED (a target does not exist), LOCKED (an index
-                takes nothing now, or the cluster has failed at documents of it for `busy_seconds`).
+                takes nothing now, the user may not write it, or the cluster has failed at documents of it for
+                `busy_seconds`).
         """
         refused: list[WriteResult] = []
         items = self._rendered(operations, refused)
@@ -327,17 +328,11 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
             f"a generation of index {item.index} does not exist any more at {place}: {reason}",
             "Something else deleted it, or its alias; `headrace run` rebuilds it.",
         ).concerning(units=[item.index])
-    if outcome is Outcome.BLOCKED:
-        return HeadraceError(
-            Kind.LOCKED,
-            f"OpenSearch at {place} takes no documents of index {item.index} now: {reason}",
-            "Look at the index's blocks, shards and aliases, the sink's pipeline, and the cluster's disk "
-            "watermarks.",
-        ).concerning(units=[item.index])
     return HeadraceError(
-        Kind.AUTHENTICATION,
-        f"OpenSearch at {place} does not allow this user to write index {item.index}: {reason}",
-        "Give the user's role the permission to write to it.",
+        Kind.LOCKED,
+        f"OpenSearch at {place} takes no documents of index {item.index} now: {reason}",
+        "Look at the index's blocks, shards and aliases, the user's permissions for it, the sink's pipeline "
+        "with the services that it asks, and the cluster's disk watermarks.",
     ).concerning(units=[item.index])
 
 
