@@ -86,7 +86,7 @@ def is_of_gateway(data: bytes) -> bool:
 
 
 def says_nothing(data: bytes) -> bool:
-    """Tell whether a 404 does not say that anything is absent: a gateway's, or of a shard or search."""
+    """Tell whether a 400 or 404 says that nothing is wrong or absent: it is a gateway's, or passes."""
     return is_of_gateway(data) or _PASSES.search(data) is not None
 
 

@@ -24,7 +24,7 @@ from headrace.sinks.opensearch.client import Answer, Client, path
 _NDJSON = "application/x-ndjson"
 _UNANSWERED = (502, 504, 520, 524)
 """Statuses of a proxy that lost the node; whether the bulk was applied is unknown."""
-_TOO_LARGE = 413
+_WRONG, _TOO_LARGE = 400, 413
 _STALE_SECONDS = 300.0
 """After this time the same bytes are not sent again."""
 _OLDEST_SECONDS = 1800.0
@@ -298,7 +298,7 @@ def _too_large(sent: int) -> str:
 
 def _is_of_an_item(answer: Answer) -> bool:
     """Tell whether a single item can be why the whole request was refused."""
-    return answer.status == _TOO_LARGE or (answer.status == 400 and not answer.is_of_gateway)  # noqa: PLR2004
+    return answer.status == _TOO_LARGE or (answer.status == _WRONG and not failures.says_nothing(answer.data))
 
 
 def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
