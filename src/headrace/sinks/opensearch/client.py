@@ -252,7 +252,7 @@ class Client:
     @property
     def server_timeout(self) -> str:
         """Return how long the cluster may wait for a shard: less than this client waits for the reason."""
-        return f"{self.endpoint.timeout * 500:.0f}ms"
+        return f"{self.endpoint.timeout * 750:.0f}ms"
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
