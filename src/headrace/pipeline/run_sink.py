@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
 
@@ -48,6 +48,8 @@ class ClusterSink:
     _is_leased: bool = field(default=False, init=False)
     _leased: frozenset[str] = field(default=frozenset(), init=False)
     _found: Mapping[str, Generation] = field(default_factory=dict, init=False)
+    # Index and uuid of each generation that the state has named to this run.
+    _known: set[tuple[str, str]] = field(default_factory=set, init=False)
     _adjusted: dict[str, IndexOptions] = field(default_factory=dict, init=False)
     # Why an index has not the settings that it should have, by its name; whose lease of an added one it is.
     _refused: dict[str, HeadraceError] = field(default_factory=dict, init=False)
@@ -99,19 +101,21 @@ class ClusterSink:
         if (found := self._found.get(name)) is not None:
             self._generations.drop(found)
 
-    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
+    def look(self, stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
         """Ask the cluster what it holds; what documents depend on is set right, and said.
 
         Args:
-            indexes: the logical indexes of the deployment.
             stored: the generations of the sink, as the state has them.
 
         Raises:
             HeadraceError: it cannot be asked.
         """
+        # Also where it does not answer: what is forgotten until it does may still have to be dropped.
+        self._known |= {(generation.index, generation.uuid) for generation in stored}
+        indexes = self.definitions.indexes
         if (taken := self._hold_lease(indexes)) is not None:
             return taken
-        found = self._found = self._generations.find(indexes)
+        found = self._found = self._find_ours(indexes - self._taken.keys())
         self._keep_settings(stored)
         known = identities(self.client, found)
         served = {generation.index: generation.generation for generation in stored if generation.published}
@@ -144,7 +148,19 @@ class ClusterSink:
     def _options(self, index: str) -> IndexOptions:
         return self._target.index_options(index)
 
-    def _hold_lease(self, indexes: Collection[str]) -> Unknown | None:
+    def _find_ours(self, held: frozenset[str]) -> dict[str, Generation]:
+        """Find what this run alone may drop: all of the indexes whose leases it holds, of others its own.
+
+        What nothing needs is dropped, and another deployment may have taken over an index of before.
+        """
+        found = self._generations.find({*held, *(index for index, _ in self._known)})
+        return {
+            name: index
+            for name, index in found.items()
+            if index.name in held or (index.name, index.uuid) in self._known
+        }
+
+    def _hold_lease(self, wanted: frozenset[str]) -> Unknown | None:
         """Take the lease where it is not held; return why not, where another process has taken it.
 
         Raises:
@@ -158,7 +174,6 @@ class ClusterSink:
             self.lease.__exit__()
             self._is_leased = False
             return Unknown(lost, taken=True)
-        wanted = frozenset(indexes)
         if not self._is_leased:
             self.client.wait_until_ready(_READY_SECONDS)
             self.lease.choose(wanted)
@@ -277,7 +292,7 @@ class PlainSink:
         _forget_notes(self._state, self._target.key, name)
         self._known.pop(name, None)
 
-    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:  # noqa: ARG002
+    def look(self, stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
         """Return what the state has had, so that notes of what it has no more are dropped."""
         self._known |= {generation.generation: generation for generation in stored}
         return SinkSeen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.pipeline.controller.world import SinkSeen, Unknown
@@ -46,12 +46,12 @@ class SinkWatch:
         self._thread: threading.Thread | None = None
         self.forget()
 
-    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
+    def look(self, stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
         """Return what was seen last; ask again where that is due. See `ClusterSink.look`."""
         if self._is_outdated():
             self._await(self._thread)  # what it asks was asked too early
         if (self._is_outdated() or time.monotonic() >= self._next) and not self._is_asking():
-            self._ask(set(indexes), list(stored))
+            self._ask(list(stored))
         if self._is_outdated():
             self._await(self._thread)
             if self._is_outdated():
@@ -80,21 +80,21 @@ class SinkWatch:
             thread.join(_PATIENCE_SECONDS)
             self._hangs = thread.is_alive()
 
-    def _ask(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> None:
+    def _ask(self, stored: Sequence[GenerationState]) -> None:
         # The answer is as old as the question: a change that comes meanwhile makes it outdated.
         number, self._next = self._number, time.monotonic() + self._seconds
         self._thread = threading.Thread(
-            target=self._run, args=(number, indexes, stored), name="headrace sink", daemon=True
+            target=self._run, args=(number, stored), name="headrace sink", daemon=True
         )
         self._thread.start()
 
-    def _run(self, number: int, indexes: Collection[str], stored: Sequence[GenerationState]) -> None:
+    def _run(self, number: int, stored: Sequence[GenerationState]) -> None:
         try:
             if self._count_deferred is not None:
                 self.deferred = {
                     generation_id(self._name, name): count for name, count in self._count_deferred().items()
                 }
-            seen = self.sink.look(indexes, stored)
+            seen = self.sink.look(stored)
         except Exception as error:  # noqa: BLE001 - the end of a thread
             seen = Unknown(unexpected("looking at a sink failed", error))
         with self._lock:

@@ -61,7 +61,7 @@ class Ground:
         return self.definitions.hashes[Unit("", "stock")]
 
     def look(self, *more: GenerationState) -> SinkSeen:
-        seen = self.sink.look({"stock"}, [self.served, *more])
+        seen = self.sink.look([self.served, *more])
         assert isinstance(seen, SinkSeen)
         return seen
 
@@ -188,27 +188,64 @@ def test_an_index_that_is_blocked_keeps_no_other_from_its_settings(ground: Groun
 def test_a_lease_that_was_lost_is_taken_again_once(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
     """What readers see is built again for that once, not in every look from then on."""
     with leased(ground, opensearch) as (sink, meta):
-        assert isinstance(sink.look({"stock"}, [ground.served]), SinkSeen)
+        assert isinstance(sink.look([ground.served]), SinkSeen)
         ground.client.call("DELETE", f"/{meta}")
         seen = looked(sink, ground, lambda seen: isinstance(seen, Unknown))
         assert isinstance(seen, Unknown)
         assert seen.taken
         for _ in range(3):
-            assert isinstance(sink.look({"stock"}, [ground.served]), SinkSeen)
+            assert isinstance(sink.look([ground.served]), SinkSeen)
 
 
 def test_an_added_index_that_another_process_writes_fails_alone(
     ground: Ground, opensearch: EmbeddedOpenSearch
 ) -> None:
+    """What the other one builds is none of ours until it gives the index up."""
     with leased(ground, opensearch) as (sink, _):
-        assert isinstance(sink.look({"stock"}, [ground.served]), SinkSeen)
+        assert isinstance(sink.look([ground.served]), SinkSeen)
+        others = f"{ground.prefix}added_aa_1"
+        put_generation(ground, others, "added")
+        config = ground.stock.config
+        config.write_text(f'{config.read_text()}[[index]]\nname = "added"\nschema = "stock.schema.yml"\n')
+        ground.definitions.adopt(open_project(config, {}))
         with Lease(ground.client, StateKey("another", ground.lease_prefix), ["added"], beat=0.1):
-            assert isinstance(sink.look({"stock", "added"}, [ground.served]), SinkSeen)
+            seen = sink.look([ground.served])
+            assert isinstance(seen, SinkSeen)
+            assert seen.indexes.keys() == {ground.served.generation}
             with pytest.raises(HeadraceError, match=r"the index .*added") as refused:
                 sink.create("added", ground.hash)
             assert refused.value.kind is Kind.SLOT_IN_USE
-        assert isinstance(sink.look({"stock", "added"}, [ground.served]), SinkSeen)
+        seen = sink.look([ground.served])
+        assert isinstance(seen, SinkSeen)
+        assert seen.indexes.keys() == {ground.served.generation, others}
         assert sink._taken == {}
+        ground.client.call("DELETE", f"/{others}")
+
+
+def test_of_an_index_that_was_removed_only_what_the_run_has_made_is_its_own(ground: Ground) -> None:
+    """Another deployment may have taken the index over since."""
+    made = ground.sink.create("stock", ground.hash)
+    ground.look(made)
+    config = ground.stock.config
+    config.write_text(config.read_text().replace('name = "stock"', 'name = "store"'))
+    ground.definitions.adopt(open_project(config, {}))
+    put_generation(ground, f"{ground.prefix}stock_aa_7", "stock")
+    seen = ground.sink.look([])
+    assert isinstance(seen, SinkSeen)
+    assert seen.indexes.keys() == {ground.served.generation, made.generation}
+    ground.sink.drop(made.generation)
+    put_generation(ground, made.generation, "stock")
+    seen = ground.sink.look([])
+    assert isinstance(seen, SinkSeen)
+    assert seen.indexes.keys() == {ground.served.generation}, "the other one may give it the same name"
+    for name in (f"{ground.prefix}stock_aa_7", made.generation):
+        ground.client.call("DELETE", f"/{name}")
+
+
+def put_generation(ground: Ground, name: str, index: str) -> None:
+    """Create an index as a run of another deployment does."""
+    about = {"headrace": {"index": index, "hash": name.split("_")[-2]}}
+    ground.client.call("PUT", f"/{name}", {"mappings": {"_meta": about}})
 
 
 @contextlib.contextmanager
@@ -227,7 +264,7 @@ def looked(
 ) -> SinkSeen | Unknown:
     """Look until something is seen."""
     end = time.monotonic() + 20
-    while not wanted(seen := sink.look({"stock"}, [ground.served])):
+    while not wanted(seen := sink.look([ground.served])):
         assert time.monotonic() < end
         time.sleep(0.1)
     return seen

@@ -60,7 +60,6 @@ class Observer:
     stopping: Stopping
     _explained: list[HeadraceError] = field(default_factory=list, init=False)
     _waits_for: HeadraceError | None = field(default=None, init=False)
-    _indexes: set[str] = field(default_factory=set, init=False)
 
     def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
         """Ask everything, within time limits; what does not answer is unknown."""
@@ -170,10 +169,8 @@ class Observer:
 
     def _sink(self, name: str, watch: SinkWatch, state: PipelineState | None) -> SinkSeen | Unknown:
         stored = () if state is None else state.in_sink(name).generations
-        # Also those that were removed since: a concrete index of one may still have to be dropped.
-        self._indexes |= {generation.index for generation in stored} | self.definitions.indexes
         with self.stopping.interrupting():
-            return watch.look(self._indexes, stored)
+            return watch.look(stored)
 
     def _desired(self) -> Desired:
         definitions, deployment = self.definitions, self.definitions.project.deployment
