@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.fitting import inspect_fitting
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.reloads import Load
+from headrace.pipeline.reloads import Load, check_code, check_fixed
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
@@ -151,12 +151,24 @@ class Claim:
             self._connection = None
 
     def _read_again(self) -> None:
-        """Go on with the files as they are now: the run before may have taken up changed ones."""
+        """Go on with the files as they are now: the run before may have taken up changed ones.
+
+        Raises:
+            HeadraceError: CONTINUITY: something has changed that a process takes up only when it starts.
+        """
+        now = self.project
         # Files that are wrong now keep nobody from taking over: the run before has ignored them, too.
         with contextlib.suppress(HeadraceError):
             project, errors = self.load()
             if project is not None and not errors:
-                self.project = project
+                now = project
+        # Endpoints, lease and orders are those of the former files, and this process has the former code.
+        if changed := [*check_fixed(self.project, now), *check_code(now)]:
+            # Not CONFIG: with its exit code no supervisor starts the run again, and the files are right.
+            causes = "; ".join(error.cause for error in changed)
+            cause = f"the run stood by, and cannot take over with what was changed meanwhile: {causes}"
+            raise HeadraceError(Kind.CONTINUITY, cause, "Start `headrace run` again.")
+        self.project = now
 
     def _check_files(self, connection: Connection) -> None:
         """Refuse files that do not fit the database, as far as readers have never seen their indexes.
