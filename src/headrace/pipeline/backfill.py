@@ -64,6 +64,7 @@ _FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
 _LONGEST_PAUSE = 30.0
 # How long the backfill rests when a statement has waited in vain for a lock.
 _LOCKED_PAUSE = 5.0
+_CANCEL_SECONDS = 1.0
 # Between two looks whether the stream has got past the ranges' reading; and where ids can be compared instead
 # how long it is waited for, because a stream that is paused does not come.
 _STREAM_LOOK, _STREAM_WITHIN = 0.2, 5.0
@@ -107,6 +108,7 @@ class Backfill:
     # How many ranges the running job has finished, and when the last one (seconds from its beginning).
     _finished: tuple[int, float] = field(default=(0, 0.0), init=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False)
+    _session: ReadSession | None = field(default=None, init=False)
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -126,8 +128,11 @@ class Backfill:
         self._ending.set()
 
     def join(self) -> None:
-        """Wait for the end of the thread."""
-        self._thread.join()
+        """Wait for the end of the thread; a statement over a whole table is cancelled."""
+        while self._thread.is_alive():  # repeated: it may have been between two statements
+            if (session := self._session) is not None:
+                session.cancel()
+            self._thread.join(_CANCEL_SECONDS)
 
     def seen(self) -> BackfillSeen | None:
         """Return how the generation is; None once the backfill was ended and writes no more."""
@@ -214,10 +219,7 @@ class Backfill:
     def _plan(self) -> None:
         """Plan the ranges that are left, for the table as it is now."""
         plan = self.work.plan
-        with (
-            locks_of(self.state.id),
-            ReadSession(self.work.endpoints.database, lock_seconds=BACKFILL_LOCK_SECONDS) as session,
-        ):
+        with self._reading() as session:
 
             def plan_in(size: int) -> list[CtidRange]:
                 return plan_ranges(session, plan.catalog[plan.specs[self.name].table], size)
@@ -230,6 +232,13 @@ class Backfill:
         # By places in the file, not by numbers: a table that has grown is cut otherwise.
         self._left, self._planned = [*self._done.left(planned)], len(planned)
         self._show()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[ReadSession]:
+        """Open a session whose statements `join` cancels."""
+        url = self.work.endpoints.database
+        with locks_of(self.state.id), ReadSession(url, lock_seconds=BACKFILL_LOCK_SECONDS) as self._session:
+            yield self._session
 
     def _run_job(self, notes: StateDocument) -> None:
         """Run one job over some ranges."""
@@ -370,10 +379,7 @@ class Backfill:
 
     def _reconcile(self, client: Client) -> None:
         plan = self.work.plan
-        with (
-            locks_of(self.state.id),
-            ReadSession(self.work.endpoints.database, lock_seconds=BACKFILL_LOCK_SECONDS) as session,
-        ):
+        with self._reading() as session:
             session.await_replay(self._state().reached, self._ending)
 
             def list_ids() -> Iterator[str]:

@@ -21,6 +21,7 @@ from headrace.errors import HeadraceError
 SILENCE_SECONDS = 30.0
 _RECHECK_SECONDS = 5.0  # what the server sent just before it was asked has arrived by then
 _QUERY_SECONDS = 10.0
+_CANCEL_SECONDS = 5.0
 _FATAL = "FATAL:"
 
 # `disabled` is the state where track_activities is off: nothing tells then that the server is idle.
@@ -106,6 +107,12 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     silence: AnswerTimeout | None = None
     server_mark: str = ""
+
+    def cancel_statement(self) -> None:
+        """Cancel the statement that another thread waits for, which gets an error; do nothing without one."""
+        with suppress(psycopg.Error):
+            # The other way to cancel holds the interpreter's lock until the server answers.
+            self.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
         """Wait as psycopg does, but close a connection on which no answer can come any more.

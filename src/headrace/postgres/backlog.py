@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import psycopg
 
@@ -25,7 +24,6 @@ from headrace.postgres.server_errors import sqlstate_error, whole_message
 _BATCH_BYTES = 8 << 20
 _FIELD = 6  # bytes before the only field of a row: the number of fields, and its size
 _WORK_MEMORY = "64MB"  # a larger result goes to a temporary file on the server
-_CANCEL_SECONDS = 5.0
 
 
 class BacklogReader(Closeable):
@@ -76,9 +74,7 @@ class BacklogReader(Closeable):
 
     def cancel(self) -> None:
         """Cancel the read of another thread, which gets an error."""
-        with suppress(psycopg.Error):
-            # The other way to cancel holds the interpreter's lock until the server answers.
-            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
+        self._connection.cancel_statement()
 
     def skip(self, upto: Lsn) -> None:
         """Skip what is committed before `upto`; several times as fast as reading it.

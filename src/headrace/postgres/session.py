@@ -28,7 +28,7 @@ _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_l
 
 
 class ReadSession(Closeable):
-    """A read-only session on one connection; not for use by two threads at once.
+    """A read-only session on one connection; but for `cancel` not for use by two threads at once.
 
     Args:
         url: the database.
@@ -65,6 +65,10 @@ class ReadSession(Closeable):
     def close(self) -> None:
         """Close the connection; idempotent."""
         self._connection.close()
+
+    def cancel(self) -> None:
+        """Cancel the statement of another thread, which gets an error."""
+        self._connection.cancel_statement()
 
     @property
     def closed(self) -> bool:

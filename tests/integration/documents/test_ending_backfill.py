@@ -15,6 +15,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.pipeline.backfill import Backfill
 from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.postgres.connection import connect, execute, query
 from headrace.sinks.opensearch import Endpoint
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, local_spark
@@ -57,6 +58,11 @@ class World(IndexedDatabase):
         filled = self.backfill()
         assert until(lambda: (seen := filled.seen()) is not None and seen.complete, 60), filled.seen()
         self.client.call("DELETE", f"/{made.index}/_doc/7")
+
+    def waits_for_a_lock(self) -> bool:
+        with connect(self.url) as connection:
+            here = "SELECT wait_event_type FROM pg_stat_activity WHERE datname = current_database()"
+            return ("Lock",) in query(connection, here)
 
     def backfill(self) -> Backfill:
         """Fill the index, behind what an earlier one has filled: then only the ids are compared."""
@@ -104,6 +110,26 @@ def test_it_waits_for_no_cluster_that_is_away(world: World) -> None:
     assert refused.wait(30), "it assembles what is missing"
     filling.end()
     assert until(lambda: filling.seen() is None, 20)
+
+
+def test_it_waits_for_no_statement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that compares the ids of a large table; here it waits for a lock."""
+    monkeypatch.setattr("headrace.pipeline.backfill.BACKFILL_LOCK_SECONDS", 600.0)
+    with connect(world.url) as other:
+
+        def lock(request: Request) -> None:
+            if f"{world.name}/_refresh" in request.target:  # the ids are compared next
+                execute(other, "BEGIN")
+                execute(other, "LOCK TABLE person")
+
+        world.front.spoil = lock
+        filling = world.backfill()
+        assert until(world.waits_for_a_lock, 30)
+        filling.end()
+        joining = threading.Thread(target=filling.join, daemon=True)
+        joining.start()
+        joining.join(60)
+        assert not joining.is_alive()
 
 
 def test_it_lists_no_more_ids(world: World) -> None:
