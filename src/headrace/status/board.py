@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, get_args
@@ -325,10 +325,13 @@ class StatusBoard:
             index = replace(known.indexes.get(name, IndexStatus(name)), **changes)
             self._set_secondary(sink, replace(known, indexes={**known.indexes, name: index}))
 
-    def set_indexes(self, names: Iterable[str]) -> None:
-        """Show these indexes and no others; what is known of one stays."""
+    def set_indexes(self, names: Collection[str]) -> None:
+        """Show these indexes and no others, in every sink; what is known of one stays."""
         with self._lock:
             self._indexes = {name: self._indexes.get(name, IndexStatus(name)) for name in names}
+            for sink, known in self._known.secondary.items():
+                kept = {name: index for name, index in known.indexes.items() if name in names}
+                self._set_secondary(sink, replace(known, indexes=kept))
 
     def secondary(self, name: str, **changes: Any) -> None:
         """Change fields of a secondary sink's `SecondaryStatus`."""

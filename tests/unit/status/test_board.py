@@ -67,6 +67,9 @@ def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
     assert [each["generation"] for each in shown["indexes"]] == ["o_users_1"]
     one.secondary("other", away=None)
     assert one.snapshot()["sinks"]["other"]["phase"] == "behind"
+    one.index("orders", sink="other", phase=IndexPhase.LIVE, generation="o_orders_1")
+    one.set_indexes(["orders"])
+    assert [each["name"] for each in one.snapshot()["sinks"]["other"]["indexes"]] == ["orders"]
 
 
 def test_progress_of_a_backfill_is_shown() -> None:
