@@ -50,6 +50,8 @@ class ClusterSink:
     _found: Mapping[str, Generation] = field(default_factory=dict, init=False)
     # Index and uuid of each generation that the state has named to this run.
     _known: set[tuple[str, str]] = field(default_factory=set, init=False)
+    # Why a generation may hold what another process has written, by its uuid.
+    _overwritten: dict[str, str] = field(default_factory=dict, init=False)
     _adjusted: dict[str, IndexOptions] = field(default_factory=dict, init=False)
     # Why an index has not the settings that it should have, by its name; whose lease of an added one it is.
     _refused: dict[str, HeadraceError] = field(default_factory=dict, init=False)
@@ -173,6 +175,7 @@ class ClusterSink:
             # Taken anew in the next look, as by a run that starts.
             self.lease.__exit__()
             self._is_leased = False
+            self._overwritten |= {uuid: lost.cause for _, uuid in self._known}
             return Unknown(lost, taken=True)
         if not self._is_leased:
             self.client.wait_until_ready(_READY_SECONDS)
@@ -248,7 +251,11 @@ class ClusterSink:
             if generation.followed and generation.generation in found
         }
         behind = self._generations.behind(targets.values())
-        faults = {}
+        faults = {
+            generation.generation: self._overwritten[generation.uuid]
+            for generation in stored
+            if generation.followed and generation.uuid in self._overwritten
+        }
         for name, target in targets.items():
             indexes = behind.get(target, {})
             if name not in indexes:

@@ -185,16 +185,25 @@ def test_an_index_that_is_blocked_keeps_no_other_from_its_settings(ground: Groun
     assert ground.setting(ground.served, "gc_deletes") == "2h"
 
 
-def test_a_lease_that_was_lost_is_taken_again_once(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
-    """What readers see is built again for that once, not in every look from then on."""
+def test_a_lease_that_was_lost_is_taken_again_and_what_is_followed_is_built_again(
+    ground: Ground, opensearch: EmbeddedOpenSearch
+) -> None:
+    """However long the state takes to say so; what is built then is right."""
     with leased(ground, opensearch) as (sink, meta):
         assert isinstance(sink.look([ground.served]), SinkSeen)
         ground.client.call("DELETE", f"/{meta}")
         seen = looked(sink, ground, lambda seen: isinstance(seen, Unknown))
         assert isinstance(seen, Unknown)
         assert seen.taken
+        new = sink.create("stock", ground.hash)
         for _ in range(3):
-            assert isinstance(sink.look([ground.served]), SinkSeen)
+            seen = sink.look([ground.served, new])
+            assert isinstance(seen, SinkSeen)
+            assert seen.faults.keys() == {ground.served.generation}
+        stopped = dataclasses.replace(ground.served, frozen="another process has written it")
+        seen = sink.look([stopped, new])
+        assert isinstance(seen, SinkSeen)
+        assert not seen.faults
 
 
 def test_an_added_index_that_another_process_writes_fails_alone(
