@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import urllib3
 from e2e.test_ddl import SHORT, change_under_load
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.sinks.opensearch import Client, Endpoint
 from support.http_proxy import Answer, HttpProxy, Request
 from support.pauses import LONGEST_PAUSE
 from support.town import NOTES, PEOPLE, Town, town_on
@@ -98,6 +100,15 @@ def test_indexes_are_added_and_removed(town: Town) -> None:
     assert town.of_board("spares") == {}
     assert town.generation("spares") == removed
     assert {index: town.generation(index) for index in town.indexes} == served
+    # Another deployment takes the index over: what it builds is not dropped.
+    others = f"{town.prefix}spares_aa_9"
+    with contextlib.closing(Client(Endpoint((town.sink,)))) as client:
+        client.call(
+            "PUT", f"/{others}", {"mappings": {"_meta": {"headrace": {"index": "spares", "hash": "aa"}}}}
+        )
+        assert town.run_command("reindex", "people").returncode == 0
+        town.wait_next_generation("people", served["people"])
+        assert client.call("DELETE", f"/{others}").ok
 
 
 @pytest.mark.long
