@@ -139,6 +139,19 @@ MISTAKES = {
         "loop", "if key not in keys and now >= failed.next_try + calm:", "if False:"
     ),
     "a query that fails once is never sound again": Mistake("loop", "else _CALM_SECONDS", "else 1e9"),
+    "a set-up that is refused keeps every index waiting": Mistake(
+        "generations", "view.unit.index in catalog.unprepared or", "catalog.set_up or"
+    ),
+    "an index is built before its tables are published": Mistake(
+        "generations", "view.unit.index in catalog.unprepared or", ""
+    ),
+    "a reload waits for a set-up that is refused": Mistake("orders", " or find_hindrance(view)", ""),
+    "a first start tries for ever what is refused": Mistake(
+        "log", "EndRun(failed.error.cause, failed.error) if ends else step", "step"
+    ),
+    "a first start ends where somebody has locked a table": Mistake(
+        "log", " and not isinstance(failed.error, LockTimeoutError)", ""
+    ),
     "an unknown state counts as absent": Mistake(
         "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),

@@ -101,6 +101,10 @@ class Setting:
         """The hash of an index' definition."""
         return "-".join(self.files.reads[index])
 
+    def unpublished(self) -> set[str]:
+        """The tables of the files that are not published yet."""
+        return {table for reads in self.files.reads.values() for table in reads} - self.server.published
+
     def content(self, reads: Sequence[str], row: int) -> Content | None:
         """What a document is now; None where its root row does not exist."""
         root, *others = reads
@@ -183,7 +187,11 @@ class Source:
         return server.lsn
 
     def set_up(self) -> None:
-        raise AssertionError("nothing is to be set up here")
+        server = self._setting.server
+        server.check_up()
+        self._setting.kill()
+        server.publish(self._setting.unpublished())
+        self._setting.kill()
 
     def drop_slot(self) -> None:
         server = self._setting.server
@@ -295,7 +303,11 @@ class Query:
         for generation in sorted(self.plan):
             yield from self._write(
                 generation,
-                {change.row for change in changes if change.table in setting.stored.schemas[generation]},
+                {
+                    change.row
+                    for change in changes
+                    if change.sent and change.table in setting.stored.schemas[generation]
+                },
                 end,
             )
         setting.kill()
@@ -419,6 +431,7 @@ class Process:
                 _Orders(setting, self.reloaded),
             ),
             tell=tell,
+            report=lambda *_: None,
             clock=lambda: setting.now,
         )
 
@@ -590,7 +603,17 @@ class Process:
             )
             for generation in state.generations
         }
-        return CatalogSeen(server.catalog(), server.lsn, {}, read)
+        missing = self.setting.unpublished()
+        return CatalogSeen(
+            server.catalog(),
+            server.lsn,
+            {},
+            read,
+            ", ".join(sorted(missing)),
+            frozenset(
+                index for index, reads in self.setting.files.reads.items() if not missing.isdisjoint(reads)
+            ),
+        )
 
     def _sink(self, name: str) -> SinkSeen | Unknown:
         cluster = self.setting.clusters[name]

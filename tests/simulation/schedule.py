@@ -26,6 +26,7 @@ from simulation.servers import ROWS, TABLES, Cluster, Index, Server, Slot
 EVENTS = 120
 """Events of one schedule."""
 _MOST_ROUNDS = 100
+_WAITING_ROUNDS = 60
 _MOST_WITHOUT_QUERY = 6
 _MOST_OVER_BUDGET = 6
 _FOLLOWING_FIRST = 0.7
@@ -97,6 +98,7 @@ class Schedule:
             self._accept: 1,
             self._empty_cluster: 1,
             self._fit: 0.8,
+            self._own: 0.5,
         }
         faults: dict[Callable[[], None], float] = {
             self._cluster_down: 1.5,
@@ -119,6 +121,7 @@ class Schedule:
             self._exceed_budget: 0.15,
             self._change_file: 0.5,
             self._misfit: 0.3,
+            self._disown: 0.5,
             self._reindex: 1.2,
             self._roll_back: 0.7,
             self._reload: 0.8,
@@ -213,14 +216,23 @@ class Schedule:
         self._check_stream()
         self._check_budget()
         before = {state.id for state in self.setting.stored.generations}
+        process = self._alive()
         try:
-            self._alive().go_round()
+            process.go_round()
+            self._end_first_start(process)
         finally:
             for state in self.setting.stored.generations:
                 if state.id not in before:
                     self.stored[Unit(state.sink, state.index)] += 1
                     if state.request:
                         self.built_for[state.request] += 1
+
+    def _end_first_start(self, process: Process) -> None:
+        """Let a supervisor start a run again that may not publish a table, and so follows nothing."""
+        error = None if process.ended is None else process.ended.error
+        if error is not None and error.kind is Kind.PRIVILEGE and not process.owns_slot:
+            self._tell(f"the run ends: {error.cause}")
+            self._die()
 
     def _query(self) -> None:
         process = self._alive()
@@ -426,6 +438,15 @@ class Schedule:
     def _fit(self) -> None:
         self.setting.files = Files(self.setting.files.reads)
 
+    def _disown(self) -> None:
+        table = self.random.choice(TABLES)
+        if table not in self.setting.server.published:
+            self._tell(f"{table} belongs to another owner")
+            self.setting.server.foreign.add(table)
+
+    def _own(self) -> None:
+        self.setting.server.foreign.clear()
+
     def _reindex(self) -> None:
         self._order(OrderKind.REINDEX)
 
@@ -453,7 +474,9 @@ class Schedule:
         if process is None or process.ended is not None or not is_up or process.query is not None:
             self._without_query = 0
             return
-        if "StartQuery" not in process.controller.failures:
+        failed = process.controller.failures.get("StartQuery" if process.owns_slot else "SetUp")
+        # A set-up waits for who has locked a table, and for nobody else.
+        if failed is None or failed.error.kind is Kind.PRIVILEGE:
             self._without_query += 1
         self._must(self._without_query <= _MOST_WITHOUT_QUERY, "the stream stands though everything is up")
 
@@ -502,11 +525,32 @@ class Schedule:
             cluster.fails_at.clear()
             cluster.unset.clear()
         self._fit()
+        if self.setting.server.foreign & self.setting.unpublished():
+            self._wait_for_owner()
+        self._own()
         self._tell("peace")
         self._settle()
         self._check()
         self._settle()  # time goes by: what has failed before is over then
         self._check_failures()
+
+    def _wait_for_owner(self) -> None:
+        """A table that may not be published keeps only those waiting who read it."""
+        self._tell("peace, but for a table of another owner")
+        for number in range(_WAITING_ROUNDS):
+            # Between two tries of the set-up there are rounds in which all else is done.
+            self.setting.now += 4000.0 if number % 4 == 0 else 0.0
+            self._happen(-number, self._peaceful_round)
+        state = self._alive().store.load()
+        if state is None or state.phase != "following":
+            return
+        missing = self.setting.unpublished()
+        for unit in self.setting.units():
+            if missing.isdisjoint(self.setting.files.reads[unit.index]):
+                self._check_unit(unit, state.of_unit(unit))
+        for order in self.setting.stored.orders:
+            answered = order.kind is not OrderKind.RELOAD or order.id in self.setting.stored.answers
+            self._must(answered, f"the reload {order.id} is not answered")
 
     def _settle(self) -> None:
         for number in range(_MOST_ROUNDS):

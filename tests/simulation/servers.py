@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
+from headrace.postgres.ddl_plan import LockTimeoutError
 
 ROWS = range(4)
 TABLES = ("customers", "orders", "tags")
@@ -30,11 +31,12 @@ class Slot:
 
 @dataclass(slots=True)
 class Change:
-    """A row that the log names, at the end of its commit."""
+    """A row that the log names, at the end of its commit; it is sent where its table was published then."""
 
     lsn: Lsn
     table: str
     row: int
+    sent: bool
 
 
 @dataclass(slots=True)
@@ -45,6 +47,8 @@ class Server:
         altered: by table, how often its rows were rewritten behind the log's back.
         emptied: by table, how often rows went with a partition.
         locked: tables that nobody may read, because somebody holds a lock.
+        published: tables whose changes are sent to who reads the slot.
+        foreign: tables of another owner, which this role may not publish.
         unseen: commits that the log has and other sessions do not see yet, with the new value or None.
     """
 
@@ -62,11 +66,13 @@ class Server:
     unseen: list[tuple[Change, int | None]] = field(default_factory=list)
     over_budget: bool = False
     locked: set[str] = field(default_factory=set)
+    published: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)
 
     def commit(self, table: str, row: int, *, delete: bool) -> None:
         """Write one row in a transaction of its own; `show` makes it visible."""
         self.lsn += 1
-        change = Change(self.lsn, table, row)
+        change = Change(self.lsn, table, row, table in self.published)
         self.written[table, row] = self.lsn
         self.log.append(change)
         self.unseen.append((change, None if delete else next(self.values)))
@@ -97,6 +103,16 @@ class Server:
         for row in [row for row in self.tables[table] if row % 2]:
             del self.tables[table][row]
             self.written[table, row] = self.lsn
+
+    def publish(self, tables: set[str]) -> None:
+        """Send the changes of these tables from here on."""
+        if self.locked & tables:
+            raise LockTimeoutError(Kind.DATABASE, "others use the table")
+        if self.foreign & tables:
+            raise HeadraceError(Kind.PRIVILEGE, "must be owner of the table")
+        self.show()  # its lock waits for them
+        self.lsn += 1
+        self.published |= tables
 
     def catalog(self) -> str:
         """What a fingerprint of the catalog says."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headrace.catalog.drift import SchemaDrift, compare_fingerprints
 from headrace.catalog.fingerprint import Fingerprint
@@ -28,6 +28,7 @@ from headrace.postgres.connection import Connection
 from headrace.postgres.ddl_plan import Step, execute_plan
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.session import ReadSession
+from headrace.postgres.setup import roots_of
 from headrace.schema.normal import normalised, pack, spec_hash
 from headrace.schema.tree import IndexSpec
 from headrace.state import GenerationState, PipelineState, Unit
@@ -305,7 +306,17 @@ class Definitions:
             self._published,
             changes,
             set_up="; ".join(step.why for step in setup.steps),
+            unprepared=frozenset(self._find_unprepared(setup.steps)),
         )
+
+    def _find_unprepared(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield the indexes that a step of the set-up concerns."""
+        roots = roots_of(self.inspection.identities)
+        concerned = [{roots.get(table, table) for table in step.tables} for step in steps]
+        for name in self.inspection.project.specs if steps else ():
+            tables = self.inspection.usage(name).keys()
+            if any(not some or not some.isdisjoint(tables) for some in concerned):
+                yield name
 
     def _changes(self, generation: GenerationState, state: PipelineState) -> Iterator[TableChange]:
         """Yield what was altered of the tables that a generation reads."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.errors import HeadraceError
 from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.statuses import status_of
@@ -14,8 +14,6 @@ from headrace.state import GenerationState, PipelineState, Unit
 from headrace.state.pipeline_state import served_of
 from headrace.status.board import IndexPhase, StatusBoard, UnitPhase, UnitStatus
 from headrace.status.phases import Phase
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -32,11 +30,21 @@ class RunBoard:
     _why_built: dict[Unit, str] = field(default_factory=dict, init=False)
     _shown: dict[str, GenerationState] | None = field(default=None, init=False)
     _told: dict[Unit, tuple[UnitPhase, str]] = field(default_factory=dict, init=False)
+    _failed: dict[str, str] = field(default_factory=dict, init=False)
     _has_gap: bool = field(default=False, init=False)
 
-    def tell(self, action: actions.Action) -> None:
-        """Tell users of a step, before it is done, where it is more than housekeeping."""
-        _LOG.debug("%s: %s", type(action).__name__, action.why)
+    def tell(self, action: actions.Action, failure: HeadraceError | None) -> None:
+        """Tell users of a step that is done, or once why it fails where the status of no unit tells that."""
+        key = action.key
+        if failure is None:
+            self._failed.pop(key, None)
+            self._tell_done(action)
+        elif self._failed.get(key) != failure.cause and not actions.is_step_of_unit(key):
+            self._failed[key] = failure.cause
+            self.board.report.warning(f"a step has failed, and is tried again ({action.why}): {failure}")
+
+    def _tell_done(self, action: actions.Action) -> None:
+        """Tell users of a step that is more than housekeeping."""
         report = self.board.report
         match action:
             case actions.CreateGeneration():

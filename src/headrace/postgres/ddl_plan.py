@@ -30,6 +30,7 @@ class Step:
         undo: the SQL that takes it back.
         why: the reason, for people.
         alone: whether the statements refuse to run in a transaction (CONCURRENTLY).
+        tables: those that it concerns; empty where it concerns all.
     """
 
     statements: tuple[str, ...]
@@ -38,6 +39,7 @@ class Step:
     undo: str
     why: str
     alone: bool = False
+    tables: tuple[TableName, ...] = ()
 
     @property
     def gist(self) -> tuple[str, ...]:

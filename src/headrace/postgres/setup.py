@@ -289,6 +289,7 @@ def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
         undo=drop,
         why=f"a replica identity needs a unique index over {columns}, and {change.table} has none",
         alone=True,
+        tables=(change.table,),
     )
 
 
@@ -302,6 +303,7 @@ def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
         else "an UPDATE that changes one of the columns writes their old values to the log",
         undo=alter_identity(change.table, change.before),
         why=f"the old rows of {change.table} must carry {_needed(change)}",
+        tables=(change.table,),
     )
 
 
@@ -381,6 +383,7 @@ def add_table_steps(
             cost="their changes are decoded and sent",
             undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
             why=f"the publication sends the changes of {some([str(name) for name in missing])}",
+            tables=tuple(missing),
         ),
     )
 

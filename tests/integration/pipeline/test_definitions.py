@@ -50,6 +50,13 @@ class Ground:
     def write(self, schema: str) -> None:
         (self._folder / "narrow.yml").write_text(schema)
 
+    def add(self, table: str) -> None:
+        """Describe an index of another table, and know nothing any more."""
+        (self._folder / f"{table}.yml").write_text(SCHEMA.replace("narrow", table))
+        with (self._folder / "headrace.toml").open("a") as file:
+            file.write(f'[[index]]\nname = "{table}"\nschema = "{table}.yml"\n')
+        self.restart()
+
     def project(self) -> Project:
         return open_project(self._folder / "headrace.toml", {})
 
@@ -202,3 +209,19 @@ def test_what_no_schema_is_kept_of_or_reads_a_column_of_another_type_is_not_foll
     ground.restart()
     ground.look(state)
     assert "integer" in ground.definitions.unfit["narrow_1"]
+
+
+def test_a_set_up_concerns_the_indexes_that_read_its_tables(ground: Ground) -> None:
+    for statement in (
+        "DROP PUBLICATION narrow",
+        "CREATE PUBLICATION narrow FOR TABLE narrow",
+        "CREATE TABLE wide (id int PRIMARY KEY, number int)",
+    ):
+        execute(ground.connection, statement)
+    ground.add("wide")
+    seen = ground.look()
+    assert "wide" in seen.set_up
+    assert seen.unprepared == {"wide"}
+    execute(ground.connection, "DROP PUBLICATION narrow")
+    ground.restart()
+    assert ground.look().unprepared == {"narrow", "wide"}

@@ -17,6 +17,7 @@ from headrace.pipeline.controller.actions import (
     Forget,
     ReadFiles,
     Serve,
+    SetUp,
     StopFollowing,
     Unpin,
     build_key,
@@ -177,6 +178,26 @@ def test_a_file_that_does_not_fit_stops_its_index_and_builds_nothing() -> None:
     misfit = Definition("", "there is no column name")
     assert what(view((SERVED,), misfit)) == (StopFollowing.__name__, "users_aa_1")
     assert what(view((STOPPED,), misfit)) == ("NoneType", "")
+
+
+def test_a_set_up_that_is_refused_keeps_only_those_indexes_waiting_that_it_concerns() -> None:
+    error = HeadraceError(Kind.PRIVILEGE, "must be owner of table items")
+    failures = {SetUp.__name__: Failures(error, 3, next_try=130.0)}
+    reload = Order("n3", OrderKind.RELOAD)
+
+    def seen(index: str) -> UnitView:
+        catalog = CatalogSeen("text", Lsn(40), set_up="items is published", unprepared=frozenset({index}))
+        return view((SERVED,), Definition("bb"), catalog=catalog, failures=failures, orders=(reload,))
+
+    assert what(seen("items")) == (CreateGeneration.__name__, "")
+    waiting = seen(UNIT.index)
+    assert what(waiting) == ("NoneType", "")
+    desired = replace(waiting.desired, reloaded={reload.id: "the files are taken up"})
+    status = status_of(UNIT, waiting.world, waiting.state, desired)
+    assert (status.phase, status.why, status.next_try) == (UnitPhase.FAILED, error.cause, 30.0)
+    [answer] = decide_orders(waiting.world, waiting.state, desired)
+    assert isinstance(answer, AnswerOrder)
+    assert error.cause in answer.why
 
 
 def test_a_generation_is_served_once_it_is_filled() -> None:

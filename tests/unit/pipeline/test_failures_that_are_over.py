@@ -61,6 +61,7 @@ def test_a_failure_is_over_where_nothing_wants_its_action_any_more(
         lambda failures: (world(now, failures=failures), wanted()),
         cast("Ports", None),
         tell=lambda _: None,
+        report=lambda *_: None,
         clock=lambda: now,
     )
     controller.failures[key] = Failures(REFUSED, 3, next_try=160.0, since=50.0)
@@ -74,6 +75,7 @@ def test_a_failure_is_not_over_while_its_action_is_wanted() -> None:
         lambda failures: (world(500.0, failures=failures, sinks={"": led_elsewhere}), wanted()),
         cast("Ports", None),
         tell=lambda _: None,
+        report=lambda *_: None,
         clock=lambda: 500.0,
     )
     controller.failures[SERVE] = Failures(REFUSED, 3, next_try=501.0, since=50.0)

@@ -316,6 +316,11 @@ class StopBackfill(UnitAction):
 UNIT_STEPS = tuple(f"{step.__name__} " for step in (Serve, StartBackfill, StopFollowing))
 
 
+def is_step_of_unit(key: str) -> bool:
+    """Whether the status of a unit tells why the step with this key fails."""
+    return is_building(key) or key.startswith(UNIT_STEPS)
+
+
 # The run.
 
 

@@ -28,7 +28,7 @@ from headrace.pipeline.controller.actions import (
 )
 from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.stream import is_charged
-from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
+from headrace.pipeline.controller.world import CatalogSeen, Failures, SinkSeen, TableVerdict, Unknown, World
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OF_GENERATIONS, OrderKind
@@ -429,11 +429,19 @@ def _create(view: UnitView) -> UnitAction | None:
 
 
 def _stored_catalog(view: UnitView) -> CatalogSeen | None:
-    """Return the catalog, once it is set up and the state stores it: a generation is planned for no other."""
+    """Return the catalog, once the index is set up and the state stores it: no other is planned for."""
     catalog = view.catalog
-    if catalog is None or catalog.set_up or is_newer(catalog, view.state):
+    if catalog is None or view.unit.index in catalog.unprepared or is_newer(catalog, view.state):
         return None
     return catalog
+
+
+def find_hindrance(view: UnitView) -> Failures | None:
+    """Return the failure of a step that units share, where the unit's next generation waits for that step."""
+    if view.catalog is None or view.is_right or any(map(view.fits, view.generations)):
+        return None
+    step = SetUp if view.unit.index in view.catalog.unprepared else TakeUpCatalog
+    return view.world.failures.get(step.__name__)
 
 
 def _may_join(view: UnitView) -> bool:

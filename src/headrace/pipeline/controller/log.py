@@ -18,14 +18,12 @@ from headrace.pipeline.controller.actions import (
     SetUp,
 )
 from headrace.pipeline.controller.desired import Desired
-from headrace.pipeline.controller.world import CatalogSeen, ServerSeen, SlotSeen, Unknown, World
+from headrace.pipeline.controller.world import ServerSeen, SlotSeen, Unknown, World
+from headrace.postgres.ddl_plan import LockTimeoutError
 from headrace.state import PipelineState
 
 # Errors by which a query says what only reading the log shows.
 _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
-
-# Without them nothing can be followed: one that is refused for good ends the run.
-_FIRST_STEPS = (CreateState.__name__, CreateSlot.__name__)
 
 
 class GapError(HeadraceError):
@@ -66,23 +64,24 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     # A slot that could not be asked for is no slot that is gone.
     if isinstance(server, Unknown) or isinstance(slot, Unknown):
         return LogDecision(has_begun=has_begun)
-    if not has_begun and (refused := _refused_step(world)) is not None:
-        return LogDecision((EndRun(refused.cause, refused),))
     if state is None:
-        return LogDecision((_begin(slot),))
+        return _begin(world, slot)
     if (error := why_another_server(state, server)) is not None:
         return LogDecision((EndRun(error.cause, error),))
     if server.standby and state.standby is False:  # a failover that is not over: what it lacks is no gap
         return LogDecision(has_begun=has_begun)
-    return _follow(world, desired, state, server, slot) if has_begun else _make_slot(world.catalog, slot)
+    return _follow(world, desired, state, server, slot) if has_begun else _make_slot(world, slot)
 
 
-def _refused_step(world: World) -> HeadraceError | None:
-    """Return why a first step is refused for good, or for too long; None where none is."""
-    for failed in (world.failures[key] for key in _FIRST_STEPS if key in world.failures):
-        if failed.error.retry is Retry.NEVER or failed.has_lasted():
-            return failed.error
-    return None
+def _take_first_step(world: World, step: Action) -> LogDecision:
+    """Take a step without which nothing is followed: refused for good, or for too long, it ends the run."""
+    failed = world.failures.get(step.key)
+    if failed is None:
+        return LogDecision((step,))
+    # Who has locked a table lets go of it some time.
+    is_refused = failed.error.retry is Retry.NEVER and not isinstance(failed.error, LockTimeoutError)
+    ends = is_refused or failed.has_lasted()
+    return LogDecision((EndRun(failed.error.cause, failed.error) if ends else step,))
 
 
 def _follow(
@@ -98,26 +97,27 @@ def _follow(
     return LogDecision(has_begun=True, goes_on=not slot.reader)
 
 
-def _begin(slot: SlotSeen | None) -> Action:
+def _begin(world: World, slot: SlotSeen | None) -> LogDecision:
     if slot is None:
-        return CreateState("nothing is stored yet")
+        return _take_first_step(world, CreateState("nothing is stored yet"))
     error = unknown_slot(slot.name)
-    return EndRun(error.cause, error)
+    return LogDecision((EndRun(error.cause, error),))
 
 
-def _make_slot(catalog: CatalogSeen | Unknown | None, slot: SlotSeen | None) -> LogDecision:
+def _make_slot(world: World, slot: SlotSeen | None) -> LogDecision:
     """Create the slot, once the publication is there: the log of before would not be decoded for it.
 
     A slot that is there was made by a start that was killed, or belongs to somebody else.
     """
+    catalog = world.catalog
     if isinstance(catalog, Unknown):
         return LogDecision()
     if catalog is not None and catalog.set_up:
-        return LogDecision((SetUp(catalog.set_up),))
+        return _take_first_step(world, SetUp(catalog.set_up))
     # Somebody reads a slot of this name: it is not ours to replace now.
     if slot is not None and slot.reader:
         return LogDecision()
-    return LogDecision((CreateSlot("the log is read from here on"),))
+    return _take_first_step(world, CreateSlot("the log is read from here on"))
 
 
 def _mend_gap(world: World, desired: Desired, gap: HeadraceError) -> LogDecision:

@@ -31,6 +31,7 @@ class Controller:
         look: asks everything, within time limits.
         ports: what actions are carried out on.
         tell: told each action before it is carried out.
+        report: told what came of it: the error where it has failed, else None.
         clock: seconds.
 
     Attributes:
@@ -42,6 +43,7 @@ class Controller:
     look: Look
     ports: Ports
     tell: Callable[[Action], None]
+    report: Callable[[Action, HeadraceError | None], None]
     clock: Callable[[], float]
     failures: dict[str, Failures] = field(default_factory=dict, init=False)
     has_acted: bool = field(default=False, init=False)
@@ -81,7 +83,9 @@ class Controller:
             act(action, self.ports)
         except HeadraceError as error:
             self._count(action.key, error, action.order_id)
+            self.report(action, error)
             return isinstance(action, UnitAction)
+        self.report(action, None)
         # Not always its own key: that an index was created does not prove that it can be filled.
         self.failures.pop(action.proves, None)
         if action.delays is not None:

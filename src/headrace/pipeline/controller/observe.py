@@ -7,6 +7,7 @@ end of the log.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.state import PipelineState, StateStore
 from headrace.state.lease import Lease
+
+_LOG = logging.getLogger(__name__)
 
 # Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more.
 _OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
@@ -102,6 +105,7 @@ class Observer:
 
     def note(self, action: Action) -> None:
         """Look again in the next round at what an action may change, also where it fails."""
+        _LOG.debug("%s: %s", type(action).__name__, action.why)
         self.health.forget()
         if isinstance(action, CreateGeneration | Complete | Serve | DropIndex):
             self.sinks[action.unit.sink].forget()

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
 from headrace.pipeline.controller.desired import Definition, Desired
-from headrace.pipeline.controller.generations import UnitView, newest_generation_order, why_no_way_back
+from headrace.pipeline.controller.generations import (
+    UnitView,
+    find_hindrance,
+    newest_generation_order,
+    why_no_way_back,
+)
 from headrace.pipeline.controller.world import World
 from headrace.state import GenerationState, Order, PipelineState
 from headrace.state.orders import OF_GENERATIONS, OrderKind
@@ -72,7 +77,7 @@ def _why_refused(definition: Definition, view: UnitView) -> str | None:
     if definition.misfit:
         return definition.misfit
     if not view.is_right:
-        failed = view.world.failures.get(build_key(view.unit, definition.hash))
+        failed = view.world.failures.get(build_key(view.unit, definition.hash)) or find_hindrance(view)
         if failed is not None:
             return failed.error.cause
         # A sink that is away says nothing: the answer does not wait for it.

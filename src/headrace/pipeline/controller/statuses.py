@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import HeadraceError
 from headrace.pipeline.controller.actions import UNIT_STEPS, build_key
 from headrace.pipeline.controller.desired import Desired
-from headrace.pipeline.controller.generations import UnitView
+from headrace.pipeline.controller.generations import UnitView, find_hindrance
 from headrace.pipeline.controller.world import Failures, Unknown, World
 from headrace.state import PipelineState, Unit
 from headrace.status.board import UnitPhase, UnitStatus
@@ -32,6 +32,8 @@ def _find_failure(view: UnitView) -> Failures | None:
     # Where readers see what they should, a build that failed keeps only the order waiting that it answers.
     if built is not None and (not view.is_right or (view.order is not None and view.order.id == built.order)):
         return built
+    if (hindrance := find_hindrance(view)) is not None:
+        return hindrance
     return next((failures[f"{step}{unit}"] for step in UNIT_STEPS if f"{step}{unit}" in failures), None)
 
 

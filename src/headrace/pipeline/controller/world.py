@@ -101,6 +101,7 @@ class CatalogSeen:
         published: the membership of each table in the publication.
         changes: what was altered of the tables that a followed generation reads, by its id.
         set_up: what must be made in the database first, in words; empty where nothing must.
+        unprepared: the indexes that this concerns.
     """
 
     text: str
@@ -108,6 +109,7 @@ class CatalogSeen:
     published: Mapping[str, int] = field(default_factory=_nothing)
     changes: Mapping[str, tuple[TableChange, ...]] = field(default_factory=_nothing)
     set_up: str = ""
+    unprepared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""What users are told of the steps of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.controller.actions import (
+    Action,
+    BeginAgain,
+    CreateGeneration,
+    RebuildCause,
+    Serve,
+    SetUp,
+    StopFollowing,
+)
+from headrace.pipeline.run_board import RunBoard
+from headrace.reporter import SilentReporter
+from headrace.state import GenerationState, Unit
+from headrace.status.board import StatusBoard
+
+UNIT = Unit("", "users")
+SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, joined=10, published=True)
+REFUSED = HeadraceError(Kind.PRIVILEGE, "must be owner of table users", "Let its owner run it.")
+
+
+class Warnings(SilentReporter):
+    """Keeps the warnings that users are told."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warning(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.fixture
+def told() -> Warnings:
+    return Warnings()
+
+
+@pytest.fixture
+def shown(told: Warnings) -> RunBoard:
+    return RunBoard(StatusBoard(["users"], reporter=told), lambda: None)
+
+
+def test_a_step_that_fails_is_told_once_for_each_cause(shown: RunBoard, told: Warnings) -> None:
+    step, again = SetUp("the publication sends the changes of users"), HeadraceError(Kind.DATABASE, "no room")
+    for error in (REFUSED, REFUSED, again, None, REFUSED):
+        shown.tell(step, error)
+    causes = (REFUSED.cause, again.cause, REFUSED.cause)
+    assert all(cause in line for cause, line in zip(causes, told.texts, strict=True))
+    assert step.why in told.texts[0]
+    assert REFUSED.remedy in told.texts[0]
+
+
+def test_a_step_that_the_status_of_a_unit_tells_of_is_not_told_twice(shown: RunBoard, told: Warnings) -> None:
+    shown.tell(Serve("its alias led elsewhere", UNIT, SERVED), REFUSED)
+    assert not told.texts
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        CreateGeneration("a reindex was ordered", UNIT, "aa", 10, RebuildCause.ORDER),
+        StopFollowing("its index was deleted", UNIT, SERVED, RebuildCause.SINK),
+        BeginAgain("the slot is gone"),
+    ],
+)
+def test_what_fails_is_not_counted_as_done(shown: RunBoard, action: Action) -> None:
+    busy = HeadraceError(Kind.SINK_BUSY, "the cluster is busy")
+    for error in (busy, busy, None):
+        shown.tell(action, error)
+    view = shown.board.view()
+    assert sum(view.rebuilds.values()) + view.gaps == 1
