@@ -152,6 +152,9 @@ MISTAKES = {
     "a first start ends where somebody has locked a table": Mistake(
         "log", " and not isinstance(failed.error, LockTimeoutError)", ""
     ),
+    "who reads the slot is not named": Mistake(
+        "statuses", "if isinstance(slot, SlotSeen) and slot.reader:", "if False:"
+    ),
     "an unknown state counts as absent": Mistake(
         "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),

@@ -180,6 +180,7 @@ class Source:
     def create_slot(self, state: PipelineState) -> Lsn:
         server = self._setting.server
         server.check_up()
+        server.check_unread()
         self._setting.kill()
         server.show()  # making a slot waits for every transaction before it
         server.slot = Slot(server.lsn)
@@ -196,6 +197,7 @@ class Source:
     def drop_slot(self) -> None:
         server = self._setting.server
         server.check_up()
+        server.check_unread()
         self._setting.kill()
         server.slot = None
         server.over_budget = False
@@ -294,6 +296,7 @@ class Query:
         server.check_up()
         if server.slot is None or server.slot.lost or server.slot.hollow:
             raise HeadraceError(Kind.SLOT_LOST, "the slot is gone")
+        server.check_unread()
         changes = [change for change in server.log if change.lsn > self.position][:size]
         end = changes[-1].lsn if changes else server.lsn
         for _ in range(2 if server.unseen else 0):

@@ -13,9 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.controller.actions import Action, BeginAgain, CreateSlot, DropSlot, StopFollowing
+from headrace.pipeline.controller.actions import (
+    Action,
+    BeginAgain,
+    CreateSlot,
+    DropSlot,
+    StopFollowing,
+    is_step_of_unit,
+)
 from headrace.pipeline.controller.reconcile import reconcile
-from headrace.pipeline.controller.statuses import status_of
+from headrace.pipeline.controller.statuses import status_of, why_waiting
 from headrace.state import Order, Unit
 from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
@@ -59,7 +66,7 @@ class Schedule:
         self.causes: Counter[Unit] = Counter()
         self.stored: Counter[Unit] = Counter()
         self.built_for: Counter[str] = Counter()
-        self._without_query = self._over_budget = 0
+        self._without_query = self._over_budget = self._silent = 0
         self._killing = 0.0
         self._kills = random.Random(self.seed + 1)
         chance = self.random
@@ -99,6 +106,7 @@ class Schedule:
             self._empty_cluster: 1,
             self._fit: 0.8,
             self._own: 0.5,
+            self._leave_slot: 0.5,
         }
         faults: dict[Callable[[], None], float] = {
             self._cluster_down: 1.5,
@@ -118,6 +126,7 @@ class Schedule:
             self._fill_cluster: 0.4,
             self._lose_slot: 0.25,
             self._advance_slot: 0.5,
+            self._read_slot: 0.3,
             self._exceed_budget: 0.15,
             self._change_file: 0.5,
             self._misfit: 0.3,
@@ -175,7 +184,7 @@ class Schedule:
 
     def _die(self) -> None:
         self.process = None
-        self._without_query = self._over_budget = 0
+        self._without_query = self._over_budget = self._silent = 0
 
     def _acted(self, action: Action) -> None:
         self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
@@ -415,6 +424,18 @@ class Schedule:
             self.setting.server.slot = Slot(self.setting.server.lsn)
             self._cause(lambda _: True)
 
+    def _read_slot(self) -> None:
+        slot, query = self.setting.server.slot, None if self.process is None else self.process.query
+        if slot is not None:
+            self._tell("another program reads the slot")
+            slot.reader = "another program"
+            if query is not None:
+                query.failure = HeadraceError(Kind.SLOT_IN_USE, "another program reads the slot")
+
+    def _leave_slot(self) -> None:
+        if self.setting.server.slot is not None:
+            self.setting.server.slot.reader = ""
+
     def _exceed_budget(self) -> None:
         if self.setting.server.slot is not None:
             self._tell("the slot retains too much")
@@ -471,6 +492,8 @@ class Schedule:
         is_up = setting.server.up and setting.clusters[""].up and not setting.server.over_budget
         # While a table is locked, files cannot be compared with the database.
         is_up = is_up and (process is None or process.is_bound or not setting.server.locked)
+        is_up = is_up and (setting.server.slot is None or not setting.server.slot.reader)
+        self._check_told()
         if process is None or process.ended is not None or not is_up or process.query is not None:
             self._without_query = 0
             return
@@ -479,6 +502,18 @@ class Schedule:
         if failed is None or failed.error.kind is Kind.PRIVILEGE:
             self._without_query += 1
         self._must(self._without_query <= _MOST_WITHOUT_QUERY, "the stream stands though everything is up")
+
+    def _check_told(self) -> None:
+        """A run without a query says what it waits for, or which step fails."""
+        process = self.process
+        if process is None or process.query is not None or (seen := process.controller.seen) is None:
+            self._silent = 0
+            return
+        controller = process.controller
+        is_told = controller.has_acted or any(not is_step_of_unit(key) for key in controller.failures)
+        is_told = is_told or why_waiting(seen[0]) is not None
+        self._silent = 0 if is_told else self._silent + 1
+        self._must(self._silent <= _MOST_WITHOUT_QUERY, "nobody is told what the run waits for")
 
     def _check_budget(self) -> None:
         """The primary's disk waits for nothing else: not for a cluster that is away."""
@@ -525,6 +560,7 @@ class Schedule:
             cluster.fails_at.clear()
             cluster.unset.clear()
         self._fit()
+        self._leave_slot()
         if self.setting.server.foreign & self.setting.unpublished():
             self._wait_for_owner()
         self._own()

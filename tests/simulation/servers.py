@@ -123,6 +123,11 @@ class Server:
         if not self.up:
             raise HeadraceError(Kind.CONNECTION, "the database does not answer")
 
+    def check_unread(self) -> None:
+        """Raise where another program reads the slot."""
+        if self.slot is not None and self.slot.reader:
+            raise HeadraceError(Kind.SLOT_IN_USE, "another program reads the slot")
+
     def check_free(self, tables: Iterable[str], id_: str) -> None:
         """Raise where a table that a generation reads is locked."""
         if self.locked.intersection(tables):

@@ -19,7 +19,7 @@ from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import ServerFacts, inspect_server, is_in_recovery
-from headrace.postgres.slot import SlotFacts, held_back, read_slot, slot_in_use
+from headrace.postgres.slot import SlotFacts, held_back, read_slot
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
@@ -132,7 +132,7 @@ class HealthMonitor:
             self._shown = None
         elif (error := self.error or cluster or waits_for or self._reader_error()) is not None:
             self._show_failure(error)
-        elif self._signals is not None:
+        elif self._signals is not None or self._shown is not None:
             self._shown = None
             self.board.recovered()
 
@@ -203,11 +203,13 @@ class HealthMonitor:
                 self._passed_on = requested
 
     def _show_failure(self, error: HeadraceError) -> None:
-        forgotten = error.retry is Retry.BACK_OFF and self.board.phase is not Phase.DEGRADED
+        # While no query runs, the run waits for it, whatever it is.
+        degrades = error.retry is Retry.BACK_OFF or self._signals is None
+        forgotten = degrades and self.board.phase is not Phase.DEGRADED
         # Once for each failure, and again where the run has recovered in between.
         if forgotten or (error.kind, error.cause) != self._shown:
             self._shown = (error.kind, error.cause)
-            self.board.record_error(error)
+            self.board.record_error(error, degrades=degrades)
 
     def _reader_error(self) -> HeadraceError | None:
         """Return what the source waits for; None for nothing, and where no query runs."""
@@ -215,8 +217,6 @@ class HealthMonitor:
             return None
         if (waiting := self._signals.reader_error()) is not None:
             return waiting
-        if self.slot is not None and self.read_by_another:
-            return slot_in_use(self.slot)
         return self._held_back(time.monotonic())
 
     def _held_back(self, now: float) -> HeadraceError | None:

@@ -299,13 +299,13 @@ class StatusBoard:
         """Note that the stream is up to date; from now on indexes are served while others are backfilled."""
         self._follows = True
 
-    def record_error(self, error: HeadraceError) -> None:
-        """Note `error`; a retryable one makes the run degraded until it has recovered."""
+    def record_error(self, error: HeadraceError, *, degrades: bool = False) -> None:
+        """Note `error`; a retryable one, or where it `degrades`, makes the run degraded until it recovers."""
         with self._lock:
             errors = _counted(self._known.errors, error.code)
             last = LastError(error, self._wall())
             self._known = replace(self._known, errors=errors, last_error=last)
-            if error.retry is Retry.BACK_OFF:
+            if degrades or error.retry is Retry.BACK_OFF:
                 self._is_degraded = True
 
     def ended(self, error: HeadraceError) -> None:

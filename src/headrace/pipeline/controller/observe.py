@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
+from headrace.pipeline.continuity import see_server, see_slot
 from headrace.pipeline.controller.actions import Action, Complete, CreateGeneration, DropIndex, Serve
 from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.statuses import why_waiting
 from headrace.pipeline.controller.world import (
     CatalogSeen,
     Failures,
@@ -100,7 +101,7 @@ class Observer:
             carried_out=self.desk.begun,
             lost_lock=self.health.lost or self.lease.lost(),
         )
-        self._waits_for = _why_waiting(world)
+        self._waits_for = why_waiting(world)
         return world, self._desired()
 
     def note(self, action: Action) -> None:
@@ -190,18 +191,3 @@ class Observer:
             misread={id_: in_words(error) for id_, error in self.reloads.refusals.items()},
             stopping=self.stopping.is_set(),
         )
-
-
-def _why_waiting(world: World) -> HeadraceError | None:
-    """Return what the whole run waits for, as an error that users are shown; None for nothing."""
-    for seen in (world.server, world.slot, world.state, world.catalog):
-        if isinstance(seen, Unknown):
-            return seen.error
-    server, state = world.server, world.state
-    assert isinstance(server, ServerSeen), "what is unknown has been returned"
-    if isinstance(state, PipelineState) and server.standby and state.standby is False:
-        return waits_for_promotion(state.slot)
-    primary = world.sinks.get("")
-    if isinstance(primary, Unknown):
-        return primary.error
-    return None

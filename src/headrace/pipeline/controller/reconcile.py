@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.errors import Kind
 from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import decide_drops, decide_forgetting, decide_units
@@ -42,6 +43,8 @@ def _decide(world: World, desired: Desired) -> Iterator[Action]:
     state = world.state
     if isinstance(state, Unknown):
         yield from decide_release(world, desired)
+        if state.error.kind is Kind.CONTINUITY:  # it was read, and no other try reads it otherwise
+            yield EndRun(state.error.cause, state.error)
         return  # whatever else is decided is stored first
     log = decide_log(world, desired)
     yield from log.actions

@@ -1,14 +1,35 @@
-"""Say how each unit is, for people and for `/readyz`."""
+"""Say how each unit is, and what all of them wait for, for people and for `/readyz`."""
 
 from __future__ import annotations
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.controller.actions import UNIT_STEPS, build_key
+from headrace.pipeline.continuity import waits_for_promotion
+from headrace.pipeline.controller.actions import UNIT_STEPS, CreateState, SetUp, build_key
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import UnitView, find_hindrance
-from headrace.pipeline.controller.world import Failures, Unknown, World
+from headrace.pipeline.controller.world import Failures, ServerSeen, SlotSeen, Unknown, World
+from headrace.postgres.server_errors import slot_in_use_by
 from headrace.state import PipelineState, Unit
 from headrace.status.board import UnitPhase, UnitStatus
+
+
+def why_waiting(world: World) -> HeadraceError | None:
+    """Return what the whole run waits for, as an error that users are shown; None for nothing."""
+    for seen in (world.server, world.slot, world.state, world.catalog):
+        if isinstance(seen, Unknown):
+            return seen.error
+    server, slot, state = world.server, world.slot, world.state
+    assert isinstance(server, ServerSeen), "what is unknown has been returned"
+    if isinstance(state, PipelineState) and server.standby and state.standby is False:
+        return waits_for_promotion(state.slot)
+    if isinstance(slot, SlotSeen) and slot.reader:
+        return slot_in_use_by(slot.reader, slot.name)
+    if not isinstance(state, PipelineState) or state.phase != "following":
+        # Behind them the slot is made, and the source tells by itself what that waits for.
+        failed = (world.failures.get(step.__name__) for step in (CreateState, SetUp))
+        return next((failure.error for failure in failed if failure is not None), None)
+    primary = world.sinks.get("")
+    return primary.error if isinstance(primary, Unknown) else None
 
 
 def status_of(unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitStatus:
