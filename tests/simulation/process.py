@@ -629,6 +629,7 @@ class Process:
             {name: index.owner for name, index in cluster.indexes.items()},
             dict(cluster.aliases),
             frozenset(cluster.aliases.values()),
+            keys_lost="what waited for it is lost" if cluster.keys_lost else "",
             refused={
                 name: HeadraceError(Kind.SINK_REJECTED, "a setting is refused")
                 for name, index in cluster.indexes.items()
@@ -653,6 +654,7 @@ class _Deferral:
         for id_, row in list(self._setting.stored.deferred):
             if id_.startswith(f"{name}/"):
                 del self._setting.stored.deferred[id_, row]
+        self._setting.clusters[name].keys_lost = False
 
     def forget(self) -> None:
         self._setting.clusters[""].check_up()

@@ -120,6 +120,7 @@ class Schedule:
             self._steal_alias: 0.5,
             self._break_query: 0.3,
             self._take_sink: 0.3,
+            self._lose_keys: 0.3,
             self._refuse: 0.6,
             self._fail_at: 0.4,
             self._unset: 0.4,
@@ -368,6 +369,14 @@ class Schedule:
             self._tell(f"another process takes the sink {name!r}, and leaves it")
             self.setting.clusters[name].taken = True
             self._cause(lambda unit: unit.sink == name)
+
+    def _lose_keys(self) -> None:
+        for name in sorted(self.setting.clusters.keys() - {""}):
+            self._tell(f"what waited for {name!r} is lost")
+            self.setting.clusters[name].keys_lost = True
+            for id_, row in [key for key in self.setting.stored.deferred if key[0].startswith(f"{name}/")]:
+                del self.setting.stored.deferred[id_, row]
+            self._cause(lambda unit, name=name: unit.sink == name)
 
     def _lock(self) -> None:
         table = self.random.choice(TABLES)

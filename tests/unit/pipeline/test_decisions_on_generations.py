@@ -200,6 +200,12 @@ def test_a_set_up_that_is_refused_keeps_only_those_indexes_waiting_that_it_conce
     assert error.cause in answer.why
 
 
+def test_nothing_is_built_before_it_is_forgotten_that_deferred_keys_were_lost() -> None:
+    """Else each unit is stopped while another one is built, and so without an end."""
+    lost = view((), Definition("aa"), sinks={"": SinkSeen(keys_lost="the index of what waited was deleted")})
+    assert what(lost) == ("NoneType", "")
+
+
 def test_a_generation_is_served_once_it_is_filled() -> None:
     filled = {"users_cc_3": BackfillSeen(complete=True)}
     assert what(view((SERVED, BUILDING), Definition("cc"), backfills=filled)) == (

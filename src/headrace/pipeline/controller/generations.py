@@ -446,7 +446,8 @@ def find_hindrance(view: UnitView) -> Failures | None:
 
 def _may_join(view: UnitView) -> bool:
     """Whether the unit may be filled now: a sink that cannot be queried is compared with the one that can."""
-    if view.sink is None:
+    # What was built before the loss is forgotten would be stopped for the loss again.
+    if view.sink is None or view.sink.keys_lost:
         return False
     return view.sink.queryable or any(
         generation.published and not generation.sink and generation.index == view.unit.index
