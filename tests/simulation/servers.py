@@ -167,7 +167,7 @@ class Cluster:
         fails_at: logical indexes at whose documents it fails, as an ingest processor with a bug.
         full: whether it refuses to create an index, and to lead readers to another one.
         unset: logical indexes whose settings it refuses; their documents it takes.
-        keys_lost: whether the keys of documents that waited for it are gone, and nobody has forgotten them yet.
+        keys_lost: whether the keys of documents that waited for it are gone, and nobody has forgotten that.
         taken: whether another process has had this sink, and left it before the next look.
     """
 

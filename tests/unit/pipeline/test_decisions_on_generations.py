@@ -206,6 +206,16 @@ def test_nothing_is_built_before_it_is_forgotten_that_deferred_keys_were_lost() 
     assert what(lost) == ("NoneType", "")
 
 
+def test_a_reload_does_not_wait_for_a_sink_that_is_filled_once_readers_see_the_index() -> None:
+    reload, plain = Order("n3", OrderKind.RELOAD), Unit("queue", "users")
+    found = view((BUILDING,), Definition("cc"))
+    sinks = {**found.world.sinks, "queue": SinkSeen(queryable=False)}
+    units = {UNIT: Definition("cc"), plain: Definition("cc")}
+    desired = Desired(units, (reload,), reloaded={reload.id: "the files are taken up"})
+    [answer] = decide_orders(replace(found.world, sinks=sinks), found.state, desired)
+    assert (type(answer), answer.why) == (AnswerOrder, "the files are taken up")
+
+
 def test_a_generation_is_served_once_it_is_filled() -> None:
     filled = {"users_cc_3": BackfillSeen(complete=True)}
     assert what(view((SERVED, BUILDING), Definition("cc"), backfills=filled)) == (

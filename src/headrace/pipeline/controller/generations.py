@@ -416,7 +416,7 @@ def _is_awaited(view: UnitView, generation: GenerationState) -> bool:
 def _create(view: UnitView) -> UnitAction | None:
     """Create a generation where the files or an order want one that is not there."""
     definition, catalog = view.definition, _stored_catalog(view)
-    if definition is None or definition.misfit or catalog is None or not _may_join(view):
+    if definition is None or definition.misfit or catalog is None or not may_join(view):
         return None
     order = view.order
     if order is not None and order.kind is OrderKind.REINDEX and not _is_answered(view, order):
@@ -444,7 +444,7 @@ def find_hindrance(view: UnitView) -> Failures | None:
     return view.world.failures.get(step.__name__)
 
 
-def _may_join(view: UnitView) -> bool:
+def may_join(view: UnitView) -> bool:
     """Whether the unit may be filled now: a sink that cannot be queried is compared with the one that can."""
     # What was built before the loss is forgotten would be stopped for the loss again.
     if view.sink is None or view.sink.keys_lost:

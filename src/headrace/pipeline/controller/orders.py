@@ -9,6 +9,7 @@ from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import (
     UnitView,
     find_hindrance,
+    may_join,
     newest_generation_order,
     why_no_way_back,
 )
@@ -80,8 +81,8 @@ def _why_refused(definition: Definition, view: UnitView) -> str | None:
         failed = view.world.failures.get(build_key(view.unit, definition.hash)) or find_hindrance(view)
         if failed is not None:
             return failed.error.cause
-        # A sink that is away says nothing: the answer does not wait for it.
-        if view.sink is not None and not any(map(view.fits, view.generations)):
+        # The answer waits for no sink that is away, and for none that is filled behind another one.
+        if may_join(view) and not any(map(view.fits, view.generations)):
             return None
     return "" if view.refused is None else view.refused.cause
 
