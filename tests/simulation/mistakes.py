@@ -155,6 +155,9 @@ MISTAKES = {
     "who reads the slot is not named": Mistake(
         "statuses", "if isinstance(slot, SlotSeen) and slot.reader:", "if False:"
     ),
+    "a plan lacks what nobody knows the schema of": Mistake(
+        "stream", "is_known = plan <= world.reads.keys()", "is_known = True"
+    ),
     "an unknown state counts as absent": Mistake(
         "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),

@@ -58,6 +58,7 @@ class Stored:
     """What the cluster that keeps the state holds beside documents.
 
     Attributes:
+        busy: whether the list of generations cannot be written.
         deferred: by the generation's id and row, the version; `ALL` for every row.
         schemas: by the generation's id, the tables that it reads, as its own metadata says.
     """
@@ -69,6 +70,7 @@ class Stored:
     answers: dict[str, tuple[bool, str]] = field(default_factory=dict)
     schemas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filled: set[tuple[str, int]] = field(default_factory=set)
+    busy: bool = False
 
 
 @dataclass(slots=True)
@@ -141,6 +143,8 @@ class Store:
 
     def save_generations(self, generations: Sequence[GenerationState]) -> None:
         stored = self._stored
+        if stored.busy:
+            raise HeadraceError(Kind.SINK_BUSY, "the list of generations cannot be written")
         self._setting.kill()
         stored.generations = tuple(generations)
         self._setting.kill()
@@ -263,13 +267,25 @@ class SimulatedSink:
 
 
 class Query:
-    """The query: batches of some changes, written to every generation of its plan in turn."""
+    """The query: batches of some changes, written to every generation of its plan in turn.
 
-    def __init__(self, setting: Setting, store: Store, plan: frozenset[str], state: PipelineState) -> None:
+    Attributes:
+        lacking: those of its plan that are not written, because nobody knew their schemas.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        store: Store,
+        plan: frozenset[str],
+        lacking: frozenset[str],
+        state: PipelineState,
+    ) -> None:
         self._setting = setting
         self._store = store
         self.plan = self.joined = plan
-        self.offered: frozenset[str] | None = None
+        self.lacking = lacking
+        self.offered: tuple[frozenset[str], frozenset[str]] | None = None
         self.position = state.reached
         self.failure: HeadraceError | None = None
         self._steps: Steps | None = None
@@ -292,7 +308,7 @@ class Query:
     def _batch(self, size: int) -> Steps:
         setting, server = self._setting, self._setting.server
         if self.offered is not None:
-            self.plan, self.offered = self.offered, None
+            (self.plan, self.lacking), self.offered = self.offered, None
         server.check_up()
         if server.slot is None or server.slot.lost or server.slot.hollow:
             raise HeadraceError(Kind.SLOT_LOST, "the slot is gone")
@@ -303,7 +319,7 @@ class Query:
             yield  # a batch waits for its transactions
         server.check_up()
         server.show()
-        for generation in sorted(self.plan):
+        for generation in sorted(self.plan - self.lacking):
             yield from self._write(
                 generation,
                 {
@@ -443,12 +459,12 @@ class Process:
     def start(self, state: PipelineState, *, new_session: bool) -> None:
         assert not new_session, "no process of Spark is ever lost here"
         assert self._bound is not None, "a query is planned before the database was inspected"
-        self.query = Query(self.setting, self.store, wanted_plan(state), state)
+        self.query = Query(self.setting, self.store, wanted_plan(state), self._lacking(state), state)
         self.held = {}
 
     def change(self, state: PipelineState) -> None:
         assert self.query is not None
-        self.query.offered = wanted_plan(state)
+        self.query.offered = wanted_plan(state), self._lacking(state)
         self.held = {}
 
     def close(self) -> None:
@@ -473,7 +489,7 @@ class Process:
         if query is None or not setting.clusters[""].up or not setting.server.up:
             return
         for (id_, row), version in list(setting.stored.deferred.items()):
-            if not any(state.id == id_ for state in setting.stored.generations):
+            if id_ in query.lacking or not any(state.id == id_ for state in setting.stored.generations):
                 del setting.stored.deferred[id_, row]
                 continue
             sink, _, name = id_.rpartition("/")
@@ -501,6 +517,13 @@ class Process:
         """Whether the database was inspected for the files as they are."""
         return self._bound == self.setting.files
 
+    def _lacking(self, state: PipelineState | Unknown | None) -> frozenset[str]:
+        """The followed generations whose schemas are not known: their files do not fit the database."""
+        misfits = frozenset() if self._bound is None else self._bound.misfits
+        if not misfits or not isinstance(state, PipelineState):
+            return frozenset()
+        return frozenset(each.id for each in state.generations if each.followed and each.index in misfits)
+
     def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
         """Ask everything in the order that the controller counts on, with others at work in between."""
         setting = self.setting
@@ -512,6 +535,7 @@ class Process:
         self._between()
         server = self._seen(self._server)
         catalog = self._seen(lambda: self._catalog(state))
+        query, lacking = self.query, self._lacking(state)
         sinks = {name: self._seen(lambda name=name: self._sink(name)) for name in setting.clusters}  # type: ignore[misc]
         world = World(
             now=setting.now,
@@ -520,15 +544,20 @@ class Process:
             slot=slot,
             catalog=catalog,
             sinks=sinks,
-            reads={name: frozenset(reads) for name, reads in setting.stored.schemas.items()},
+            reads={
+                name: frozenset(reads)
+                for name, reads in setting.stored.schemas.items()
+                if name not in lacking
+            },
             deferred=Counter(id_ for id_, _ in setting.stored.deferred),
             query=None
-            if self.query is None
+            if query is None
             else QuerySeen(
-                self.query.plan if self.query.offered is None else self.query.offered,
-                self.query.joined & self.query.plan,
-                frozenset() if self.query.offered is None else self.query.plan - self.query.offered,
-                failure=self.query.failure,
+                query.plan if query.offered is None else query.offered[0],
+                query.joined & query.plan,
+                frozenset() if query.offered is None else query.plan - query.offered[0],
+                outdated=lacking != (query.lacking if query.offered is None else query.offered[1]),
+                failure=query.failure,
                 held=dict(self.held),
             ),
             backfills={

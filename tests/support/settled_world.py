@@ -23,6 +23,7 @@ def settled_world(generations: Sequence[GenerationState], **seen: object) -> Wor
             "server": ServerSeen("7", 1, 5, Lsn(100)),
             "slot": SlotSeen("s", Lsn(50)),
             "catalog": CatalogSeen("text", Lsn(40)),
+            "reads": {generation.id: frozenset({"users"}) for generation in generations},
             "sinks": {"": SinkSeen(found, dict.fromkeys(found, "users"), served)},
             **seen,
         }  # type: ignore[arg-type]

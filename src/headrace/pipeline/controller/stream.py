@@ -28,13 +28,15 @@ def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterat
         goes_on: whether the log is known to go on from the stored position.
     """
     plan, query = wanted_plan(state), world.query
+    # A plan lacks what nobody knows the schema of: it is stopped first, or its changes would be lost.
+    is_known = plan <= world.reads.keys()
     if query is None:
-        if goes_on:
+        if goes_on and is_known:
             yield _start(world)
     elif query.failure is not None:
         charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
         yield actions.CloseQuery(query.failure.cause, query.failure, charged)
-    elif query.starting:
+    elif query.starting or not is_known:
         # It takes no plan before it runs; what has changed by then is offered in a later round.
         return
     elif query.plan == plan and query.outdated:
