@@ -234,10 +234,10 @@ class PipelineRun:
             assert controller.seen is not None, "a round begins with a look"
             has_begun = observer.stream.tend()
             self._note_followed(observer.definitions, observer.lease)
-            self._shown.show(*controller.seen, has_begun=has_begun)
             self._tend_snapshot(observer.store.current, observer.stream.snapshot)
-            # What was done leads to the next step: that is looked for at once.
+            # What was done is not in what was seen, and leads to the next step: that is looked for at once.
             if not controller.has_acted:
+                self._shown.show(*controller.seen, has_begun=has_begun)
                 self.stopping.wait(_ROUND_SECONDS)
         return end
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError
@@ -31,7 +31,6 @@ class RunBoard:
     _shown: dict[str, GenerationState] | None = field(default=None, init=False)
     _told: dict[Unit, tuple[UnitPhase, str]] = field(default_factory=dict, init=False)
     _failed: dict[str, str] = field(default_factory=dict, init=False)
-    _has_gap: bool = field(default=False, init=False)
 
     def tell(self, action: actions.Action, failure: HeadraceError | None) -> None:
         """Tell users of a step that is done, or once why it fails where the status of no unit tells that."""
@@ -58,7 +57,7 @@ class RunBoard:
             case actions.BeginAgain() | actions.DropSlot():
                 self._tell_gap(action)
             case actions.CloseQuery():
-                self.board.record_error(action.failure)
+                self.board.record_error(action.failure, degrades=not action.charged)
                 if not action.charged:
                     # Without its remedy: what the run does by itself, nobody has to do.
                     failure = action.failure
@@ -81,10 +80,7 @@ class RunBoard:
         if isinstance(action, actions.DropSlot):
             self.board.set_warning("budget", f"{action.why}; everything is backfilled again afterwards")
             return
-        self._has_gap = True
-        self.board.record_gap(
-            f"{action.why}; on_gap = reseed: searches use the present indexes until all are backfilled again"
-        )
+        self.board.record_gap(_describe_gap(action.why))
 
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
         """Show how everything is."""
@@ -135,26 +131,20 @@ class RunBoard:
     def _show_phase(
         self, world: World, state: PipelineState, statuses: Mapping[Unit, UnitStatus], *, has_begun: bool
     ) -> None:
-        if world.query is None or world.query.failure is not None:
-            return
-        is_filling = any(generation.backfilling for generation in state.in_sink("").generations)
-        if is_filling:
+        # By the state: a run that was started amid a gap shows it too.
+        gap = _find_gap(state)
+        self.board.set_warning("gap", None if gap is None else _describe_gap(gap))
+        is_open = world.query is not None and world.query.failure is None
+        self.board.mark_following(follows=is_open and has_begun)
+        if is_open and any(generation.backfilling for generation in state.in_sink("").generations):
             self.board.enter(Phase.BACKFILLING)
-        if not has_begun:
-            return
-        self.board.mark_following()
-        if is_filling:
-            return
-        self.board.enter(Phase.LIVE)
-        primary = [status for unit, status in statuses.items() if not unit.sink]
-        if all(status.serves for status in primary):
-            self.on_live()
-        self._show_gap(primary)
-
-    def _show_gap(self, primary: Sequence[UnitStatus]) -> None:
-        if self._has_gap and all(status.phase is UnitPhase.LIVE for status in primary):
-            self._has_gap = False
-            self.board.set_warning("gap", None)
+        elif not (is_open and has_begun):
+            self.board.enter(Phase.STARTING)
+        else:
+            self.board.enter(Phase.LIVE)
+            primary = [status for unit, status in statuses.items() if not unit.sink]
+            if gap is None and all(status.serves for status in primary):
+                self.on_live()
 
     def _report_changes(self, state: PipelineState) -> None:
         """Report generations that are new, complete, or served now."""
@@ -174,3 +164,16 @@ class RunBoard:
                 if former is not None:
                     text = f"readers see {generation.generation}, no longer {former.generation}"
                     self.board.report.done(f"{unit!s}: {text}")
+
+
+def _find_gap(state: PipelineState) -> str | None:
+    """Return why readers see documents of a log that does not go on; None where they do not."""
+    for served in state.in_sink("").generations:
+        is_before = state.phase != "following" or served.joined < state.consistent_point
+        if served.published and served.frozen and is_before:
+            return served.frozen
+    return None
+
+
+def _describe_gap(why: str) -> str:
+    return f"{why}; on_gap = reseed: searches use the present indexes until all are backfilled again"

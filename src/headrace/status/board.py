@@ -295,9 +295,9 @@ class StatusBoard:
         """Note behind which process this run stands by."""
         self._holder = holder
 
-    def mark_following(self) -> None:
-        """Note that the stream is up to date; from now on indexes are served while others are backfilled."""
-        self._follows = True
+    def mark_following(self, *, follows: bool = True) -> None:
+        """Note whether the stream follows: indexes are served then while others are backfilled."""
+        self._follows = follows
 
     def record_error(self, error: HeadraceError, *, degrades: bool = False) -> None:
         """Note `error`; a retryable one, or where it `degrades`, makes the run degraded until it recovers."""
@@ -470,6 +470,7 @@ class StatusBoard:
             return self._why_incomplete()
         last = self._known.last_error and self._known.last_error.text
         because = {
+            Phase.STARTING: self._warnings["gap"],
             Phase.STANDBY: self._holder and f"the run on {self._holder} works",
             Phase.DEGRADED: last if waiting is None else str(waiting),
         }.get(phase)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.errors import HeadraceError, Kind
@@ -14,13 +16,17 @@ from headrace.pipeline.controller.actions import (
     SetUp,
     StopFollowing,
 )
+from headrace.pipeline.controller.desired import Definition, Desired
+from headrace.pipeline.controller.world import QuerySeen
 from headrace.pipeline.run_board import RunBoard
 from headrace.reporter import SilentReporter
-from headrace.state import GenerationState, Unit
+from headrace.state import GenerationState, PipelineState, Unit
 from headrace.status.board import StatusBoard
+from support.settled_world import settled_world
 
 UNIT = Unit("", "users")
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, joined=10, published=True)
+QUERY = QuerySeen(frozenset({SERVED.id}), frozenset({SERVED.id}))
 REFUSED = HeadraceError(Kind.PRIVILEGE, "must be owner of table users", "Let its owner run it.")
 
 
@@ -57,6 +63,35 @@ def test_a_step_that_fails_is_told_once_for_each_cause(shown: RunBoard, told: Wa
 def test_a_step_that_the_status_of_a_unit_tells_of_is_not_told_twice(shown: RunBoard, told: Warnings) -> None:
     shown.tell(Serve("its alias led elsewhere", UNIT, SERVED), REFUSED)
     assert not told.texts
+
+
+@pytest.mark.parametrize(
+    ("served", "query", "ready"),
+    [
+        (SERVED, QUERY, True),
+        (SERVED, None, False),
+        (SERVED, replace(QUERY, failure=REFUSED), False),
+        # It was stopped by itself, and is built again: readers see it meanwhile.
+        (replace(SERVED, frozen="its table was altered"), QUERY, True),
+        (replace(SERVED, frozen="the slot is gone", joined=5), QUERY, False),
+    ],
+)
+def test_a_run_is_ready_while_a_query_follows_the_log_of_what_readers_see(
+    served: GenerationState, query: QuerySeen | None, *, ready: bool
+) -> None:
+    """Also a run that was started behind a gap, or whose query has ended later."""
+    lived: list[bool] = []
+    shown = RunBoard(StatusBoard(["users"]), lambda: lived.append(True))
+    state = PipelineState("7", 1, 5, "s", "p", "following", 10, 50, (served,), catalog="text")
+    desired = Desired({UNIT: Definition("aa")})
+    shown.show(
+        settled_world((SERVED,), state=replace(state, generations=(SERVED,)), query=QUERY),
+        desired,
+        has_begun=True,
+    )
+    lived.clear()
+    shown.show(settled_world((served,), state=state, query=query), desired, has_begun=query is not None)
+    assert (shown.board.ready, bool(lived)) == (ready, ready)
 
 
 @pytest.mark.parametrize(
