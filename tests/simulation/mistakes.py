@@ -158,6 +158,12 @@ MISTAKES = {
     "a plan lacks what nobody knows the schema of": Mistake(
         "stream", "is_known = plan <= world.reads.keys()", "is_known = True"
     ),
+    "a standby is a primary that is back": Mistake(
+        "log", "state.timeline and not awaits_promotion(state, server)", "state.timeline"
+    ),
+    "what a standby lacks is a gap": Mistake(
+        "log", "return server.standby and state.standby is False", "return False"
+    ),
     "an unknown state counts as absent": Mistake(
         "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),

@@ -597,6 +597,8 @@ class Process:
 
     def _slot(self) -> SlotSeen | None:
         server = self.setting.server
+        if server.up and server.standby is not None:
+            return None
         server.check_up()
         if server.slot is None:
             return None
@@ -605,6 +607,8 @@ class Process:
 
     def _server(self) -> ServerSeen:
         server = self.setting.server
+        if server.up and server.standby is not None:
+            return ServerSeen(server.system, server.standby, 1, server.lsn, standby=True)
         server.check_up()
         return ServerSeen(server.system, server.timeline, 1, server.lsn)
 

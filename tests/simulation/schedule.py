@@ -118,10 +118,12 @@ class Schedule:
             self._own: 0.5,
             self._leave_slot: 0.5,
             self._calm: 2,
+            self._lead_back: 2,
         }
         faults: dict[Callable[[], None], float] = {
             self._cluster_down: 1.5,
             self._server_down: 0.7,
+            self._lead_to_standby: 0.3,
             self._lock: 0.5,
             self._rewrite: 0.9,
             self._lose_rows: 1.4,
@@ -209,6 +211,7 @@ class Schedule:
                 lambda _: True
             )  # a kill amid this is followed by another try, which nothing announces
         if isinstance(action, BeginAgain):
+            self._must(self.setting.server.standby is None, "what a standby lacks counts as a gap")
             self.setting.rolled_back.clear()  # also one between the loss and its discovery
         if isinstance(action, StopFollowing):
             self.setting.rolled_back.pop(action.unit, None)  # perhaps what was rolled back to
@@ -314,6 +317,14 @@ class Schedule:
 
     def _server_up(self) -> None:
         self.setting.server.up = True
+
+    def _lead_to_standby(self) -> None:
+        timeline = self.setting.server.timeline - self.random.choice((0, 1))
+        self._tell(f"the address leads to a standby on timeline {timeline}")
+        self.setting.server.standby = timeline
+
+    def _lead_back(self) -> None:
+        self.setting.server.standby = None
 
     def _delete_index(self) -> None:
         if (found := self._some_index()) is not None:
@@ -518,7 +529,7 @@ class Schedule:
         """A unit that fails never keeps the others waiting: with all up, a query runs again at once."""
         setting, process = self.setting, self.process
         is_up = (
-            setting.server.up
+            setting.server.answers
             and setting.clusters[""].up
             and not setting.stored.busy
             and not setting.server.over_budget
@@ -554,7 +565,7 @@ class Schedule:
         """The primary's disk waits for nothing else: not for a cluster that is away."""
         setting, process = self.setting, self.process
         server = setting.server
-        is_due = server.up and server.slot is not None and server.over_budget and setting.reseeds
+        is_due = server.answers and server.slot is not None and server.over_budget and setting.reseeds
         if process is None or process.ended is not None or not process.owns_slot or not is_due:
             self._over_budget = 0
             return
@@ -598,6 +609,7 @@ class Schedule:
         self._fit()
         self._leave_slot()
         self._calm()
+        self._lead_back()
         if self.setting.server.foreign & self.setting.unpublished():
             self._wait_for_owner()
         self._own()

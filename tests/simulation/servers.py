@@ -49,12 +49,13 @@ class Server:
         locked: tables that nobody may read, because somebody holds a lock.
         published: tables whose changes are sent to who reads the slot.
         foreign: tables of another owner, which this role may not publish.
+        standby: the timeline of the standby that answers in place of the server; None: the server answers.
         unseen: commits that the log has and other sessions do not see yet, with the new value or None.
     """
 
     up: bool = True
     system: str = "1"
-    timeline: int = 1
+    timeline: int = 2
     lsn: Lsn = 100
     slot: Slot | None = None
     tables: dict[str, dict[int, int]] = field(default_factory=lambda: {name: {} for name in TABLES})
@@ -65,6 +66,7 @@ class Server:
     values: Iterator[int] = field(default_factory=itertools.count)
     unseen: list[tuple[Change, int | None]] = field(default_factory=list)
     over_budget: bool = False
+    standby: int | None = None
     locked: set[str] = field(default_factory=set)
     published: set[str] = field(default_factory=set)
     foreign: set[str] = field(default_factory=set)
@@ -118,10 +120,15 @@ class Server:
         """What a fingerprint of the catalog says."""
         return ",".join(f"{name}:{self.altered[name]}:{self.emptied[name]}" for name in TABLES)
 
+    @property
+    def answers(self) -> bool:
+        """Whether the server itself answers."""
+        return self.up and self.standby is None
+
     def check_up(self) -> None:
         """Raise where the server does not answer."""
-        if not self.up:
-            raise HeadraceError(Kind.CONNECTION, "the database does not answer")
+        if not self.answers:
+            raise HeadraceError(Kind.CONNECTION, "the database does not answer, or is a standby")
 
     def check_unread(self) -> None:
         """Raise where another program reads the slot."""

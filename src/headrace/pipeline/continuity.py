@@ -8,7 +8,13 @@ from __future__ import annotations
 from headrace.capture.continuity import not_promoted
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
-from headrace.pipeline.controller.log import GapError, find_gaps, unknown_slot, why_another_server
+from headrace.pipeline.controller.log import (
+    GapError,
+    awaits_promotion,
+    find_gaps,
+    unknown_slot,
+    why_another_server,
+)
 from headrace.pipeline.controller.world import ServerSeen, SlotSeen
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
@@ -65,10 +71,11 @@ def check_database(state: PipelineState, server: ServerFacts) -> None:
     Raises:
         HeadraceError: CONTINUITY; CONNECTION, as `check_continuity`.
     """
-    another = why_another_server(state, see_server(server, server.current_lsn))
+    seen = see_server(server, server.current_lsn)
+    another = why_another_server(state, seen)
     if another is not None:
         raise another
-    if server.in_recovery and state.standby is False:
+    if awaits_promotion(state, seen):
         raise waits_for_promotion(state.slot)
 
 

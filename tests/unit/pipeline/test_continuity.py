@@ -52,6 +52,9 @@ def test_a_standby_in_the_primarys_place_is_waited_for_and_one_that_was_followed
         with pytest.raises(HeadraceError, match="is a standby now") as waited:
             check_origin(replace(STATE, standby=False), standby, slot)
         assert waited.value.retry is Retry.BACK_OFF
+    # Of two standbys one was promoted, and the other is not led to it yet.
+    with pytest.raises(HeadraceError, match="is a standby now"):
+        check_origin(replace(STATE, standby=False, timeline=2), standby, None)
     with pytest.raises(GapError, match="is gone"):
         check_origin(replace(STATE, standby=True), standby, None)
     assert PipelineState.from_json(replace(STATE, standby=False).to_json()).standby is False

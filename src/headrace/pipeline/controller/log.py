@@ -68,7 +68,7 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
         return _begin(world, slot)
     if (error := why_another_server(state, server)) is not None:
         return LogDecision((EndRun(error.cause, error),))
-    if server.standby and state.standby is False:  # a failover that is not over: what it lacks is no gap
+    if awaits_promotion(state, server):  # what it lacks is no gap
         return LogDecision(has_begun=has_begun)
     return _follow(world, desired, state, server, slot) if has_begun else _make_slot(world, slot)
 
@@ -144,13 +144,20 @@ def decide_release(world: World, desired: Desired) -> tuple[Action, ...]:
     return (CloseQuery(error.cause, error),)
 
 
+def awaits_promotion(state: PipelineState, server: ServerSeen) -> bool:
+    """Whether a standby answers in place of the primary that was followed, in a failover that is not over."""
+    return server.standby and state.standby is False
+
+
 def why_another_server(state: PipelineState, server: ServerSeen) -> HeadraceError | None:
     """Return why this is not the server whose changes the documents have; a gap never proves that."""
     if state.system_identifier != server.system:
         return _foreign(state, "the database is on another system than the one that the documents come from")
     if state.database_oid != server.database:
         return _foreign(state, "this is another database than the one that the documents come from")
-    if state.phase == "following" and server.timeline < state.timeline:
+    # A standby may be on the timeline of before an earlier promotion: it goes on to today's, or is promoted.
+    is_former = server.timeline < state.timeline and not awaits_promotion(state, server)
+    if state.phase == "following" and is_former:
         return _former_primary(state, server)
     return None
 

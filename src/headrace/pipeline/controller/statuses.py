@@ -7,6 +7,7 @@ from headrace.pipeline.continuity import waits_for_promotion
 from headrace.pipeline.controller.actions import UNIT_STEPS, CreateState, SetUp, build_key
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import UnitView, find_hindrance
+from headrace.pipeline.controller.log import awaits_promotion
 from headrace.pipeline.controller.world import Failures, ServerSeen, SlotSeen, Unknown, World
 from headrace.postgres.server_errors import slot_in_use_by
 from headrace.state import PipelineState, Unit
@@ -20,7 +21,7 @@ def why_waiting(world: World) -> HeadraceError | None:
             return seen.error
     server, slot, state = world.server, world.slot, world.state
     assert isinstance(server, ServerSeen), "what is unknown has been returned"
-    if isinstance(state, PipelineState) and server.standby and state.standby is False:
+    if isinstance(state, PipelineState) and awaits_promotion(state, server):
         return waits_for_promotion(state.slot)
     if isinstance(slot, SlotSeen) and slot.reader:
         return slot_in_use_by(slot.reader, slot.name)
