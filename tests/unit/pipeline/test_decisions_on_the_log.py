@@ -99,5 +99,9 @@ def test_a_start_says_for_whom_its_set_up_waits() -> None:
     locked = LockTimeoutError(Kind.DATABASE, "others use the table users")
     failures = {SetUp.__name__: Failures(locked, 1, next_try=1.0)}
     assert why_waiting(settled_world((), state=STATE, failures=failures)) is locked
-    # A run that follows goes on without it.
+    # A run that follows goes on without it, and waits for what must be stored before a query.
     assert why_waiting(settled_world((), state=replace(STATE, phase="following"), failures=failures)) is None
+    failures = {"StopFollowing users": Failures(locked, 1, next_try=1.0)}
+    assert (
+        why_waiting(settled_world((), state=replace(STATE, phase="following"), failures=failures)) is locked
+    )

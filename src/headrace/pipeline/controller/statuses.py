@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.continuity import waits_for_promotion
-from headrace.pipeline.controller.actions import UNIT_STEPS, CreateState, SetUp, build_key
+from headrace.pipeline.controller.actions import UNIT_STEPS, CreateState, SetUp, StopFollowing, build_key
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import UnitView, find_hindrance
 from headrace.pipeline.controller.log import awaits_promotion
@@ -12,6 +12,10 @@ from headrace.pipeline.controller.world import Failures, ServerSeen, SlotSeen, U
 from headrace.postgres.server_errors import slot_in_use_by
 from headrace.state import PipelineState, Unit
 from headrace.status.board import UnitPhase, UnitStatus
+
+# How the keys of steps begin without which nothing goes on; what a slot waits for the source tells by itself.
+_BEFORE_THE_SLOT = (CreateState.__name__, SetUp.__name__)
+_BEFORE_A_QUERY = (f"{StopFollowing.__name__} ",)
 
 
 def why_waiting(world: World) -> HeadraceError | None:
@@ -25,10 +29,12 @@ def why_waiting(world: World) -> HeadraceError | None:
         return waits_for_promotion(state.slot)
     if isinstance(slot, SlotSeen) and slot.reader:
         return slot_in_use_by(slot.reader, slot.name)
-    if not isinstance(state, PipelineState) or state.phase != "following":
-        # Behind them the slot is made, and the source tells by itself what that waits for.
-        failed = (world.failures.get(step.__name__) for step in (CreateState, SetUp))
-        return next((failure.error for failure in failed if failure is not None), None)
+    if world.query is None:
+        has_begun = isinstance(state, PipelineState) and state.phase == "following"
+        steps = _BEFORE_A_QUERY if has_begun else _BEFORE_THE_SLOT
+        for key, failed in world.failures.items():
+            if key.startswith(steps):
+                return failed.error
     primary = world.sinks.get("")
     return primary.error if isinstance(primary, Unknown) else None
 
