@@ -142,9 +142,6 @@ MISTAKES = {
     "a set-up that is refused keeps every index waiting": Mistake(
         "generations", "view.unit.index in catalog.unprepared or", "catalog.set_up or"
     ),
-    "an index is built before its tables are published": Mistake(
-        "generations", "view.unit.index in catalog.unprepared or", ""
-    ),
     "a reload waits for a set-up that is refused": Mistake("orders", " or find_hindrance(view)", ""),
     "a first start tries for ever what is refused": Mistake(
         "log", "EndRun(failed.error.cause, failed.error) if ends else step", "step"
