@@ -322,9 +322,9 @@ class MirrorSoak:
             step = draw.choice([1000, -1000])
             return f"UPDATE {table} SET id = id + {step} WHERE id IN ({number}, {number + 1000})"
         if kind == "truncate":
-            return (
-                f"TRUNCATE {draw.choice(['parted_s', 'parted_n', 'parted']) if name == 'parted' else table}"
-            )
+            parts = ["parted_s", "parted_n", "parted"]
+            emptied = draw.sample(parts, draw.randint(1, 2)) if name == "parted" else [table]
+            return f"DO $$ BEGIN {' '.join(f'TRUNCATE {one};' for one in emptied)} END $$"
         chosen = draw.sample(sorted(values), draw.randint(1, min(3, len(values)))) if values else []
         if not chosen:
             return f"DELETE FROM {table} WHERE id = {number}"

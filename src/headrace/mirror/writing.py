@@ -161,10 +161,10 @@ class LakeWriter:
         to_load = self.bring_up(mirrored, notes)
         for table in self._able(mirrored, to_load):
             with self._waiting.alone(table):
-                emptied = cut.get(str(table.name), set())
-                is_told = self._is_told(table, changes.get(table.name, ()), notes[table.name])
                 # A partition that is emptied by itself is told by the log, its rows are not.
-                if not (is_told and self._read_emptied(table, notes, emptied)):
+                is_read = self._read_emptied(table, notes, cut.get(str(table.name), set()))
+                # Asked behind that: what was read is ahead of a TRUNCATE of the table in this batch.
+                if not (is_read and self._is_told(table, changes.get(table.name, ()), notes[table.name])):
                     to_load.append(table.name)
         loaded = dict(self.loader.load(to_load, notes)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}

@@ -100,6 +100,23 @@ def test_iceberg_tables_change_by_a_partitions_rows_too(altered: str, url: str, 
     assert mirror.wrong() == []
 
 
+@pytest.mark.parametrize("first", ["parted", "d1"])
+def test_a_table_and_a_partition_that_are_emptied_in_one_batch_keep_what_was_written_behind(
+    first: str, url: str, tmp_path: Path
+) -> None:
+    """The partition has a TOAST table: the catalog does not say that it was emptied, the log alone does."""
+    mirror = mirror_of(url, tmp_path)
+    mirror.prepare()
+    second = "d1" if first == "parted" else "parted"
+    rows = "SELECT i, date '2026-01-01' + i % 3, 'new' FROM generate_series(30, 59) AS i"
+
+    last = "INSERT INTO parted VALUES (77, '2026-01-01', 'last')"
+    # One transaction is one batch.
+    written = "; ".join([f"TRUNCATE {first}", f"INSERT INTO parted {rows}", f"TRUNCATE {second}", last])
+    mirror.follow(before=lambda: run(url, f"DO $$ BEGIN {written}; END $$"))
+    assert mirror.wrong() == []
+
+
 def test_changes_that_commit_while_a_part_is_read_are_applied_once(url: str, tmp_path: Path) -> None:
     """The batch is read, then the partition goes: the part is ahead of changes that come in later batches."""
     mirror = mirror_of(url, tmp_path, mode="history")
