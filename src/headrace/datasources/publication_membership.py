@@ -50,6 +50,11 @@ class Published:
         found = stored.get(_KEY)
         return None if found is None else cls(found["altered"], found["members"])
 
+    def of(self, table: TableName) -> tuple[int | None, int] | None:
+        """Return what says that a table has been published all the time as long as it stays the same."""
+        member = self.members.get(format_table(table))
+        return None if member is None else (self.altered, member)
+
     def is_elsewhere(self, origin: LogOrigin) -> bool:
         """Return whether this is of another server or database than a log is."""
         system, database = self.place or (None, origin.database)

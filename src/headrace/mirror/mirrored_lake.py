@@ -204,7 +204,7 @@ class MirroredLake:
             self._publish(tables, known, try_publishing)
             tables = {name: table for name, table in tables.items() if self._is_free(table)}
             published = self._log.read_published([*tables])
-            unsent = find_unsent(positions.stream or {}, published, tables)
+            unsent = find_unsent(known, published, tables)
             actions, _ = self._writer.observer.decide(tables, known, unsent)
             publication, slot = self.config.publication, self.config.slot
             plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
@@ -244,7 +244,7 @@ class MirroredLake:
         # next look finds it, and the start behind that publishes it.
         silent = {name for name in tables if not published.members.get(format_table(name))}
         sent = {name: table for name, table in tables.items() if name not in silent}
-        missing = self._writer.bring_up(sent, notes, find_unsent(stream, published, sent), confirmed)
+        missing = self._writer.bring_up(sent, notes, find_unsent(notes, published, sent), confirmed)
         # Who was tried and failed has a new entry, whose pause may be over before the others are ready.
         failed = {name for name, entry in self.waiting.tables.items() if entry is not waited.get(name)}
         tables = {name: table for name, table in tables.items() if name not in failed}

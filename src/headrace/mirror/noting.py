@@ -68,6 +68,7 @@ class LakeNotes:
         offset = Offset.from_json(stream)
         # A table that has waited lacks what lies behind its own position, also where the others have it.
         reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
+        published = Published.from_json(stream)
         tables = {**self.positions.tables, **{name: position for name, (_, position) in loaded.items()}}
         for name, position in tables.items():
             if name in self._waiting:
@@ -76,7 +77,7 @@ class LakeNotes:
                 is_new = only is None or name in only or name in self._ahead
                 lake = self._ends.lake.open(name) if is_new else None
                 tables[name] = self._describe(
-                    self._reach(position, offset, reached, lake), followed.get(name)
+                    self._reach(position, offset, reached, lake), followed.get(name), published
                 )
         self.positions = LakePositions(tables, dict(stream))
         self.table.write(self.positions)
@@ -117,8 +118,10 @@ class LakeNotes:
         self._ahead.discard(lake.name)
         return replace(position, complete=complete, version=lake.version, is_whole=is_whole)
 
-    def _describe(self, position: TablePosition, table: MirroredTable | None) -> TablePosition:
-        """Return the position of a table with what is known of its columns and of parts ahead of it."""
+    def _describe(
+        self, position: TablePosition, table: MirroredTable | None, published: Published | None
+    ) -> TablePosition:
+        """Return the position of a table with what is known of it, and of parts ahead of it."""
         complete = position.complete
         ahead = tuple(part for part in position.ahead if part.start > complete)
         if position.altered <= complete:
@@ -127,7 +130,8 @@ class LakeNotes:
         position = replace(position, ahead=ahead, is_whole=position.is_whole and not ahead)
         if table is None:
             return position
-        return replace(position, leaves=table.leaves, catalog=table.catalog)
+        sent = (published and published.of(table.name)) or position.sent
+        return replace(position, leaves=table.leaves, catalog=table.catalog, sent=sent)
 
     def find_limit(self, reached: Lsn) -> Lsn:
         """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""

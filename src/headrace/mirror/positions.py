@@ -44,6 +44,7 @@ class TablePosition:
             no later batch: it must be read anew before it goes on.
         leaves: the partitions that held its rows.
         ahead: the parts that the lake has as they were behind `complete`.
+        sent: how the publication had the table at `complete`, see `Published.of`; None: that is not known.
     """
 
     version: int
@@ -57,6 +58,7 @@ class TablePosition:
     waits_for: str | None = None
     leaves: Leaves = field(default_factory=dict)
     ahead: tuple[Ahead, ...] = ()
+    sent: tuple[int | None, int] | None = None
 
 
 _POSITION = TypeAdapter(TablePosition)

@@ -15,7 +15,6 @@ from headrace.mirror.lake import check_answers
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.model.table_pattern import format_table
 from headrace.postgres.connection import connect
 from headrace.postgres.publication import read_publication
 from headrace.postgres.replication import ReplicationConnection
@@ -112,16 +111,10 @@ class SourceLog:
         return position.complete if written is None else max(position.complete, written[0] + 1)
 
 
-def find_unsent(stream: Mapping[str, Any], now: Published, tables: Iterable[TableName]) -> set[TableName]:
-    """Return the tables that the publication has not sent all the time since an offset was stored."""
-    before = Published.from_json(stream)
-    if before is None:
-        return set()
-    if before.altered != now.altered:
-        return {*tables}
-    texts = {table: format_table(table) for table in tables}
-    return {
-        table
-        for table, text in texts.items()
-        if text in before.members and now.members.get(text) != before.members[text]
-    }
+def find_unsent(
+    known: Mapping[TableName, TablePosition], now: Published, tables: Iterable[TableName]
+) -> set[TableName]:
+    """Return the tables that the publication has not sent all the time since they were noted."""
+    # The offset does not tell: it has no tables that wait, and goes on without them.
+    noted = {name: known[name].sent for name in tables if name in known}
+    return {name for name, sent in noted.items() if sent is not None and sent != now.of(name)}

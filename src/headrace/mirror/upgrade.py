@@ -11,7 +11,7 @@ from headrace.capture.continuity import read_positions
 from headrace.capture.upgrade import PlannedAdoption, check_upgraded
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.moved import find_differences
-from headrace.datasources.publication_membership import read_published
+from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import reaching
@@ -71,7 +71,9 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
             )
             published = read_published(connection, ends.publication, [*known.tables])
         stream = Offset(confirmed).to_json() | now.origin.to_json() | published.to_json()
-        moved = {name: _moved(position, tables[name], confirmed) for name, position in complete.items()}
+        moved = {
+            name: _moved(position, tables[name], confirmed, published) for name, position in complete.items()
+        }
         write = partial(notes.write, LakePositions({**noted, **moved}, stream))
         yield PlannedAdoption(before.system, reached.lsn, now.origin.system, confirmed, write)
 
@@ -80,7 +82,10 @@ def _catalog(table: MirroredTable | None) -> Fingerprint:
     return Fingerprint() if table is None else table.catalog
 
 
-def _moved(position: TablePosition, table: MirroredTable, confirmed: Lsn) -> TablePosition:
+def _moved(
+    position: TablePosition, table: MirroredTable, confirmed: Lsn, published: Published
+) -> TablePosition:
     """Return the position of the same table in the new log."""
     version, relation, where = position.version, position.relation, position.where
-    return TablePosition(version, confirmed, relation, where, table.catalog, leaves=table.leaves)
+    sent = published.of(table.name)
+    return TablePosition(version, confirmed, relation, where, table.catalog, leaves=table.leaves, sent=sent)

@@ -232,6 +232,41 @@ def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_p
     assert mended.limits[-1] == (1 << 64) - 1
 
 
+MISSED = (
+    f"ALTER PUBLICATION {SLOT} DROP TABLE b",
+    "UPDATE b SET price = 9",
+    f"ALTER PUBLICATION {SLOT} ADD TABLE b",
+)
+
+
+def test_a_table_that_its_publication_lost_is_loaded_even_if_its_first_load_fails(
+    url: str, tmp_path: Path
+) -> None:
+    """The slot has kept the log for it, but what was written without the publication is not in there."""
+    config = config_of(tmp_path, KEPT, OTHERS)
+    prepared(url, config)
+    run(url, *MISSED)
+    with connect(url, autocommit=False) as holder:
+        report = Interrupting(lambda: execute(holder, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
+        mirror = MirroredLake(url, config, report, threading.Event())
+        mirror.set_up()
+        assert mirror.prepare() == [A]
+    follower = FollowedMirror(url, config)
+    assert "loading b" in follower.follow()
+    assert follower.wrong() == []
+
+
+def test_a_table_that_its_publication_lost_while_it_waited_is_loaded(url: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, KEPT, OTHERS)
+    mirror = FollowedMirror(url, config)
+    mirror.prepare()
+    run(url, "INSERT INTO b VALUES (2, 'NaN')")
+    assert [text for text in mirror.follow() if "the table b waits" in text]
+    run(url, *MISSED)
+    assert "loading b" in mirror.follow()
+    assert mirror.wrong() == []
+
+
 @pytest.mark.long
 def test_a_table_that_fails_again_has_no_more_of_the_log_than_before(url: str, tmp_path: Path) -> None:
     config = config_of(tmp_path, KEPT, OTHERS)
