@@ -148,10 +148,10 @@ def explain_unfit(
         unfit = convert_fitting(kind, texts.column(name), f"{table}.{name}").unfit
         # The first column is enough: its remedy names it, and the next try finds the next one.
         if len(unfit):
+            null = "" if name in key else f'on_value = {{ {name} = "null" }}, or '
             return HeadraceError(
                 Kind.VALUE,
                 f"{_describe_unfit(texts, table, name, key, unfit)}, {kind.name}",
-                f'Correct it; or write on_value = {{ {name} = "null" }}, or types = {{ {name} = "text" }}, '
-                "into its [[mirror.tables]].",
+                f'Correct it; or write {null}types = {{ {name} = "text" }}, into its [[mirror.tables]].',
             )
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.catalog.fingerprint import ColumnPrint, TablePrint
@@ -76,6 +77,11 @@ def table(
             table({}, "_is_current", options={"mode": "history"}),
             ['users has no mirrored column "_is_current"'],
         ),
+        (
+            table({}, options={"on_value": {"id": "null", "score": "null"}}),
+            ["column id of users belongs to the key, which cannot be NULL"],
+        ),
+        (table({}, options={"on_value": {"id": "null"}, "mode": "changes"}), []),
         (table({}, "id", columns=("id",)), ["all columns of users would be partitions"]),
         (
             table({}, options={"soft_delete": True}, key=(), has_full_identity=True),
@@ -170,3 +176,14 @@ def test_a_column_that_no_table_of_a_part_has_is_refused_before_the_first_load(o
         check_named_columns(tables, [other])
     check_named_columns(tables, [users, other])
     check_named_columns({other: table({})}, [])
+
+
+@pytest.mark.parametrize(("key", "offers_null"), [(("id",), True), (("id", "born"), False)])
+def test_a_value_that_does_not_fit_may_be_null_only_outside_of_the_key(
+    key: tuple[str, ...], offers_null: bool
+) -> None:
+    texts = pa.RecordBatch.from_pydict({"id": ["1"], "born": ["900000-01-01"]})
+    error = table({}, key=key, columns=("id", "born")).explain_unfit(texts)
+    assert error is not None
+    assert ('on_value = { born = "null" }' in error.remedy) == offers_null
+    assert 'types = { born = "text" }' in error.remedy
