@@ -165,7 +165,7 @@ class MirrorRun:
             try:
                 self._follow(spark, tables, Path(checkpoint), once=once)
             except HeadraceError as error:
-                if error.kind is not Kind.BINDING:
+                if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
                     raise
                 # A table was dropped since they were looked at, or renamed.
                 remedy = "Nothing to do: the tables are looked at again."

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -374,16 +375,38 @@ class Dropping(MirroredLake):
         return tables
 
 
+class Renaming(MirroredLake):
+    """A mirror of which somebody renames a table that is followed, and goes on writing to it."""
+
+    def prepare(self) -> list[TableName]:
+        tables = super().prepare()
+        followed_mirror.run(self.url, "INSERT INTO gone VALUES (1)")
+        return tables
+
+    def write(self, *given: Any) -> None:
+        super().write(*given)
+        renamed = "DO $$ BEGIN ALTER TABLE gone RENAME TO went; INSERT INTO went VALUES (2); END $$"
+        followed_mirror.run(self.url, renamed)
+
+
 @pytest.mark.long
-def test_a_table_that_is_dropped_behind_its_load_does_not_end_a_mirror(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"), [(Dropping, "there is no table"), (Renaming, "the table gone was renamed to went")]
+)
+def test_a_table_that_is_dropped_or_renamed_does_not_end_a_mirror(
+    kind: type[MirroredLake], told: str, url: str, tmp_path: Path
+) -> None:
     followed_mirror.run(url, "CREATE TABLE gone (id int PRIMARY KEY)")
     report = UntilWarned()
     parts = (MirroredTables(tables=("public.*",)),)
-    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts)
+    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts, interval="100ms")
     with local_spark() as spark:
-        MirrorRun(Dropping(url, config, report, report.stopping), report, report.stopping).run(spark)
-    assert "there is no table" in report.text
+        MirrorRun(kind(url, config, report, report.stopping), report, report.stopping).run(spark)
+        mirror = mirror_of(url, tmp_path)
+        followed_mirror.run_mirror(mirror, spark)
+    assert told in report.text
     assert "trying again" in report.text
+    assert all(one.is_right for one in mirror.comparer().compare())
 
 
 class UntilWarned(SilentReporter):
