@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError
-from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
+from headrace.mirror.alterations import altered_rows, plan_alteration
 from headrace.mirror.columns import fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile
@@ -108,8 +108,10 @@ class LakeLoader:
                 version = None
                 with self.waiting.alone(table):
                     # It may have been altered since it was decided to load it.
-                    _check_names(table, known.get(name))
-                    version = self._load(table, self._plan(table, source), source)
+                    noted = known.get(name)
+                    _check_names(table, noted)
+                    is_same = noted is not None and noted.relation == table.relation
+                    version = self._load(table, self._plan(table, source), source, is_same=is_same)
                 if version is not None:
                     yield name, (table, TablePosition(version, start, table.relation, table.part.where))
 
@@ -124,13 +126,21 @@ class LakeLoader:
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
             return planned[table.name]
 
-    def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> int:
-        """Replace the lake's table, but for what its mode keeps of its rows; return its new version."""
+    def _load(
+        self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source, *, is_same: bool
+    ) -> int:
+        """Replace the lake's table, but for what its mode keeps of its rows; return its new version.
+
+        Where it `is_same`, the lake's rows are of the table that the database has now.
+        """
         name, mode, lake = table.name, table.rules, self.ends.lake
         schema = table.lake_schema
         existing = lake.open(name)
-        kept = None if existing is None else _plan_kept(existing.schema, schema, keeps=mode.keeps)
-        schema = schema if kept is None else kept.schema
+        kept = None
+        if existing is not None:
+            own = existing.schema if is_same else _of_another(existing.schema, schema)
+            kept = plan_alteration(own, schema, keeps=mode.keeps, highest=0)
+            schema = kept.schema
         files = self._read(table, parts, schema, source)
         if existing is not None and kept is not None:
             old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
@@ -184,11 +194,10 @@ class LoadStoppedError(Exception):
     """A load was stopped; the next one goes on with the table that it was at."""
 
 
-def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
-    """Plan which columns of a lake's old rows become columns of a table that is read anew.
+def _of_another(old: pa.Schema, new: pa.Schema) -> pa.Schema:
+    """Return the columns of a lake's table that is read anew from what may be another table than before.
 
-    Those that have the number and the name of one: the table may be another one than before, whose columns
-    have the same numbers.
+    Only what has the number and the name of one of its columns is taken for that column.
     """
     # A table that was dropped and made again counts its columns from 1 again.
     names = {number_of(field): field.name for field in new}
@@ -198,4 +207,4 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
         else with_metadata(field, dropped="true")
         for field in old
     ]
-    return plan_alteration(pa.schema(marked), new, keeps=keeps, highest=0)
+    return pa.schema(marked)

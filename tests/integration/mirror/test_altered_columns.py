@@ -269,3 +269,18 @@ def test_a_masked_column_s_default_is_not_in_the_lake(url: str, tmp_path: Path) 
 
 def mirror_of(url: str, folder: Path, mode: Mode = "current") -> FollowedMirror:
     return FollowedMirror.of(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
+
+
+def test_deleted_rows_keep_their_values_where_columns_are_renamed_and_the_table_is_read_again(
+    url: str, tmp_path: Path
+) -> None:
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.a",), soft_delete=True))
+    mirror.prepare()
+    run(url, "DELETE FROM a WHERE id = 3")
+    mirror.follow()
+    renamed = ("ALTER TABLE a RENAME id TO number", "ALTER TABLE a RENAME v TO other")
+    run(url, *renamed, "ALTER TABLE a ALTER n TYPE int USING n * 2")
+    assert "loading a" in mirror.follow()
+    rows = pl.read_delta(str(tmp_path / "public" / "a")).filter("_is_deleted")
+    assert rows.select("number", "other").rows() == [(3, "value 3")]
+    assert mirror.wrong() == []
