@@ -772,3 +772,21 @@ def test_a_table_whose_log_cannot_be_read_waits_alone(url: str, tmp_path: Path) 
     shutil.rmtree(tmp_path / "public" / "b")
     mirror.prepare()
     assert mirror.wrong() == []
+
+
+@pytest.mark.parametrize("broken", ["*.metadata.json", "*-m0.avro"])
+@pytest.mark.parametrize("text", ["", "{}"])
+def test_an_iceberg_table_whose_metadata_cannot_be_read_waits_alone(
+    broken: str, text: str, url: str, tmp_path: Path
+) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, kind="iceberg"))
+    mirror.prepare()
+    for path in (tmp_path / "public" / "b").rglob(broken):
+        path.write_text(text)
+    run(url, "INSERT INTO a VALUES (2, 2)", "UPDATE b SET price = 2")
+    [told] = [told for told in mirror.follow() if "waits" in told]
+    assert "the lake's table b cannot be read or written, and others can" in told
+    assert 2 in read_table(tmp_path / "public" / "a", "iceberg")["id"]
+    shutil.rmtree(tmp_path / "public" / "b")
+    mirror.prepare()
+    assert mirror.wrong() == []

@@ -85,7 +85,6 @@ def commit(
     name: TableName,
     change: Transaction,
     position: Position,
-    errors: tuple[type[Exception], ...],
     *,
     added: Sequence[DataFile] = (),
     removed: Sequence[DataFile] = (),
@@ -96,7 +95,6 @@ def commit(
         name: the database's table.
         change: what else is changed.
         position: the last change that the table has afterwards.
-        errors: what is raised where the lake does not answer.
         added: data files that the table gets.
         removed: data files that it loses.
 
@@ -121,7 +119,7 @@ def commit(
         # The library of a catalog may have sent the commit twice: the second one finds the first.
         if not _is_made(table, made):
             raise _refused(name, table, error) from error
-    except errors:
+    except Exception:
         if not _is_made(table, made):
             raise
     reaching_commit(name, "mirror_committed")

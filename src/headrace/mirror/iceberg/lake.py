@@ -10,16 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
 from pyiceberg.typedef import Identifier
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.config.mirror import CATALOG
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.iceberg.commits import PROPERTIES, commit
+from headrace.mirror.iceberg.errors import IcebergError, telling_errors
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, table_of, to_text
 from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
@@ -42,10 +42,11 @@ class IcebergLake:
         file_bytes: the size of data files, about.
     """
 
+    errors: tuple[type[Exception], ...] = (OSError, IcebergError)
+
     def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
         self.is_catalog = location.startswith(CATALOG)
         self.location = location if self.is_catalog else str(Path(location).absolute())
-        self.errors: tuple[type[Exception], ...] = (OSError, RESTError, SQLAlchemyError)
         self.file_bytes = file_bytes
         self._planned: dict[Identifier, CreateTableTransaction] = {}
         self._lock = threading.RLock()
@@ -104,6 +105,7 @@ class IcebergLake:
         if found is not None:
             delete_files(data_folder(found), [file.name for file in files])
 
+    @telling_errors()
     def commit(
         self,
         table: TableName,
@@ -127,14 +129,15 @@ class IcebergLake:
             added = described(table, change, files)
             # Making the table and its first rows is one commit: no reader finds it empty.
             self._planned.pop(self.identifier(table), None)
-            commit(table, change, position, self.errors, added=added, removed=removed)
+            commit(table, change, position, added=added, removed=removed)
 
     def _opened_as(self, table: TableName, found: Table | None) -> IcebergTable | None:
         """Return the lake's table that the catalog has as `found`; None where it is but planned."""
         if found is None or isinstance(found, StagedTable):
             return None
-        return IcebergTable(table, found, self.file_bytes, self.errors)
+        return IcebergTable(table, found, self.file_bytes)
 
+    @telling_errors()
     def _load(self, table: TableName) -> Table | None:
         # Whoever only looks makes no file.
         if not self.is_catalog and not Path(self.location, _CATALOG_FILE).exists():
@@ -149,6 +152,7 @@ class IcebergLake:
                 raise
             return catalog.take_up(identifier, Path(self.path(table)))
 
+    @telling_errors()
     def _change(self, table: TableName, schema: pa.Schema) -> Transaction:
         """Return what gives a table the columns and partitions of a schema, and makes one that is missing."""
         with self._lock:

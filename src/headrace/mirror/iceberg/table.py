@@ -33,6 +33,7 @@ from headrace.mirror.iceberg.commits import (
     read_position,
     snapshot_id,
 )
+from headrace.mirror.iceberg.errors import telling_errors
 from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
 from headrace.mirror.iceberg.partitions import partition_names, with_values
 from headrace.mirror.iceberg.removal import remove_files
@@ -56,13 +57,11 @@ class IcebergTable:
         name: the database's table.
         table: the library's table.
         file_bytes: the size of data files, about.
-        errors: what is raised where the lake does not answer.
     """
 
     name: TableName
     table: Table
     file_bytes: int
-    errors: tuple[type[Exception], ...]
 
     @property
     def uri(self) -> str:
@@ -103,6 +102,7 @@ class IcebergTable:
         for file in self._files():
             yield from self._read(file)
 
+    @telling_errors()
     def _files(self) -> list[IcebergFile]:
         """Return the table's data files.
 
@@ -195,10 +195,11 @@ class IcebergTable:
     def _write(self, batches: Iterable[pa.RecordBatch], file_bytes: int | None = None) -> list[DataFile]:
         return write_data(self.name, self.table.transaction(), batches, file_bytes or self.file_bytes)
 
+    @telling_errors()
     def _commit(self, position: Position, added: Sequence[DataFile], removed: Sequence[IcebergFile]) -> None:
         change = self.table.transaction()
         files = described(self.name, change, added)
-        commit(self.name, change, position, self.errors, added=files, removed=removed)
+        commit(self.name, change, position, added=files, removed=removed)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""
@@ -229,6 +230,7 @@ class IcebergTable:
         self._commit(known_position(self), joined, removed)
         return len(removed), len(joined)
 
+    @telling_errors()
     def remove_files(self, retention_seconds: float) -> int:
         """Remove files that no version of the last `retention_seconds` has; return how many.
 
