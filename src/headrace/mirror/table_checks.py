@@ -153,9 +153,9 @@ def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
                     f"types: the column {name} of {table.name} is not a timestamp, and cannot be an instant",
                     f"Leave {name} out of types.",
                 )
-    for name, chosen in table.part.on_value.items():
+    for name, policy in table.part.on_value.items():
         # NULL equals nothing: no change would find the row of the key again.
-        if chosen == "null" and name in table.key and table.part.mode != "changes":
+        if policy == "null" and name in table.key and table.part.mode != "changes":
             yield _unfit(
                 f"on_value: the column {name} of {table.name} belongs to the key, which cannot be NULL",
                 f'Write types = {{ {name} = "text" }}, or leave it out.',
