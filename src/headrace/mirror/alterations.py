@@ -8,7 +8,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import COLUMN, DROPPED, KEY, MASK, TYPE, is_followed, number_of, with_metadata
+from headrace.mirror.columns import (
+    COLUMN,
+    DROPPED,
+    KEY,
+    MASK,
+    NULLED,
+    TYPE,
+    is_followed,
+    number_of,
+    with_metadata,
+)
 from headrace.mirror.modes import Mode
 
 _TEXTS = frozenset({"text", "varchar"})
@@ -163,6 +173,10 @@ def altered_rows(
 
 def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether a column that was altered without a rewrite has its values as the lake has them."""
+    was_nulled, is_nulled = (NULLED in field.metadata for field in (old, new))
+    # Before that, all values did fit; but infinite moments are no NULL then.
+    if was_nulled != is_nulled and (was_nulled or pa.types.is_temporal(new.type)):
+        return False
     if old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE]:
         return True
     if pa.types.is_decimal(old.type) and not pa.types.is_decimal(new.type):

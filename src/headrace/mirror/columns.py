@@ -14,6 +14,8 @@ COLUMN, TYPE, KEY = b"headrace.column", b"headrace.type", b"headrace.key"
 tell a renamed column from a new one, and a column that was dropped and added again from the old one."""
 MASK = b"headrace.mask"
 """Metadata of a column whose values the lake does not have: what it has in their place, with which salt."""
+NULLED = b"headrace.nulled"
+"""Metadata of a column that has NULL in the place of values that do not fit its type."""
 PARTITION = b"headrace.partition"
 """Metadata of a column that decides in which partitions rows are: see `partitions.py`."""
 DROPPED = b"headrace.dropped"
@@ -33,7 +35,7 @@ def is_followed(field: pa.Field) -> bool:
 
 def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | None, ...]]]:
     """Return what two schemas that need no alteration have in common."""
-    wanted = (COLUMN, TYPE, KEY, MASK)
+    wanted = (COLUMN, TYPE, KEY, MASK, NULLED)
     return [
         (field.name, field.type, tuple((field.metadata or {}).get(name) for name in wanted))
         for field in schema

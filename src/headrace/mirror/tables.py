@@ -13,7 +13,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.types import RowType
 from headrace.config.mirror import MirroredTables
 from headrace.errors import HeadraceError
-from headrace.mirror.columns import COLUMN, KEY, MASK, PREFIX, TYPE
+from headrace.mirror.columns import COLUMN, KEY, MASK, NULLED, PREFIX, TYPE
 from headrace.mirror.lake_types import explain_unfit, in_types
 from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES, Mode
@@ -125,6 +125,8 @@ class MirroredTable:
         mask = self.masks.described(name)
         if mask is not None:
             known[MASK] = mask
+        if self.part.on_value.get(name) == "null":
+            known[NULLED] = b"true"
         return pa.field(name, kind.arrow, metadata=known)
 
     @property

@@ -69,6 +69,24 @@ def test_values_that_do_not_fit_are_null_where_the_file_says_so_and_named_by_the
     assert mirror.wrong() == []
 
 
+def test_a_table_is_read_again_where_another_policy_gives_its_values_others(url: str, tmp_path: Path) -> None:
+    def policy(**on_value: str) -> FollowedMirror:
+        part = {"tables": ["public.t"], "on_value": on_value}
+        return mirror_of(url, tmp_path, MirroredTables.model_validate(part))
+
+    run(url, "INSERT INTO t VALUES (2, 1, NULL, 'infinity', NULL)")
+    policy().prepare()
+    # All numbers did fit; an infinite day did, too, and is to be NULL now.
+    assert "loading t" not in policy(n="null").prepare()[2].texts
+    assert "loading t" in policy(n="null", d="null").prepare()[2].texts
+    assert rows_of(tmp_path)[2]["d"] is None
+    assert policy(n="null", d="null").prepare()[2].texts == []
+    assert policy(n="null", d="null").wrong() == []
+    run(url, "UPDATE t SET n = 'NaN'")
+    policy(n="null", d="null").follow()
+    assert "2 values of t.n" in policy(d="null").waiting()
+
+
 def test_a_row_whose_key_is_no_moment_of_pythons_is_named_too(url: str, tmp_path: Path) -> None:
     run(url, "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, d, at)")
     part = MirroredTables.model_validate({"tables": ["public.t"], "on_value": {"n": "null"}})
