@@ -46,10 +46,12 @@ class PartReader:
         Returns:
             None: the table was altered again meanwhile, and is to be read whole.
         """
+        # Before the snapshot: what commits behind it ends these rows, which must have begun by then.
+        with ReadSession(self.ends.url) as session:
+            [(now,)] = session.query("SELECT clock_timestamp()")
         with positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot):
             with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 present = self.ends.selection.read(session, [table.name]).get(table.name)
-                [(now,)] = session.query("SELECT clock_timestamp()")
             # The bounds are those of the catalog that was looked at; of another one they may be others.
             if present is None or present.catalog != table.catalog:
                 return None

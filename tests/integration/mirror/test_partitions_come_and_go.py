@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import polars as pl
 import pytest
 
 from headrace.config.mirror import Format, MirroredTables
+from headrace.mirror import part_reading
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
+from headrace.snapshot.exporting import positioned_snapshot
 from support.followed_mirror import FollowedMirror, Told, run
 from support.lake import FORMATS
 from support.slots import prepared_database
@@ -141,6 +144,32 @@ def test_changes_that_commit_while_a_part_is_read_are_applied_once(url: str, tmp
     assert mirror.wrong() == []
     versions = pl.read_delta(str(tmp_path / "public" / "parted"))
     assert (versions.group_by("id", "day", "_from_lsn").len()["len"] == 1).all()
+
+
+def test_a_version_of_a_part_does_not_begin_behind_the_change_that_ends_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = mirror_of(url, tmp_path, mode="history")
+    mirror.prepare()
+    run(url, "TRUNCATE d1", "INSERT INTO parted VALUES (77, '2026-01-01', 'read')")
+    with connect(url) as connection:
+        [(read,)] = execute(connection, "SELECT pg_current_wal_flush_lsn()::text")
+
+    @contextlib.contextmanager
+    def written_behind(*given: Any) -> Iterator[tuple[int, str]]:
+        with positioned_snapshot(*given) as taken:
+            run(url, "UPDATE parted SET name = 'behind' WHERE id = 77")
+            yield taken
+
+    monkeypatch.setattr(part_reading, "positioned_snapshot", written_behind)
+    mirror.follow()
+    # Else the TRUNCATE would come again, and the part would be read again.
+    run(url, f"SELECT pg_replication_slot_advance('{SLOT}', '{read}')")
+    mirror.follow()
+    versions = pl.read_delta(str(tmp_path / "public" / "parted")).filter(pl.col("id") == 77)
+    assert "behind" in versions["name"]
+    ended = versions.filter(pl.col("_valid_to").is_not_null())
+    assert (ended["_valid_from"] <= ended["_valid_to"]).all()
 
 
 @pytest.mark.parametrize(
