@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from headrace.reporter import Reporter
 from headrace.spark import register
 from headrace.spark.delta import with_delta
 from headrace.spark.failures import spark_failures
+from headrace.spark.query_folders import make_folder
 from headrace.spark.session import LocalSpark
 from headrace.status.phases import Phase
 
@@ -161,9 +161,9 @@ class MirrorRun:
     def _follow_or_watch(self, spark: LocalSpark, tables: Sequence[TableName], *, once: bool) -> None:
         if tables:
             # Each query has a new checkpoint: the position stands in the lake, and nowhere else.
-            checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
+            folder = make_folder(spark.scratch)
             try:
-                self._follow(spark, tables, Path(checkpoint), once=once)
+                self._follow(spark, tables, folder, once=once)
             except HeadraceError as error:
                 if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
                     raise
@@ -203,14 +203,11 @@ class MirrorRun:
                 drop_slot(connection, self._config.slot)
 
     @spark_failures()
-    def _follow(
-        self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool
-    ) -> None:
+    def _follow(self, spark: LocalSpark, tables: Sequence[TableName], folder: Path, *, once: bool) -> None:
         """Follow the log until stopped, or until tables were added, dropped or altered."""
         config = self._config
         ending = threading.Event()
-        signals = SignalFiles(checkpoint.with_name(f"{checkpoint.name}-signals"))
-        signals.folder.mkdir()
+        signals = SignalFiles(folder)
         self.mirrored.notes.limit_confirmation = signals.set_confirm_limit
         # Where no limit is set, nothing may be confirmed.
         self.mirrored.notes.limit_confirmation(self.mirrored.notes.find_limit(0))
@@ -248,7 +245,9 @@ class MirrorRun:
             )
             .load()
         )
-        writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+        writer = changes.writeStream.foreachBatch(write).option(
+            "checkpointLocation", str(folder / "checkpoint")
+        )
         query = (writer.trigger(availableNow=True) if once else writer).start()
         followed = quantity(len(tables), "table")
         # On a slow machine nothing more is said for half a minute.
@@ -261,7 +260,7 @@ class MirrorRun:
         finally:
             ending.set()
             query.stop()
-            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder ends with the session
+            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder is removed
 
     def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
         """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""

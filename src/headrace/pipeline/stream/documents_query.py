@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import shutil
 import threading
 import time
 from collections import Counter
@@ -45,6 +44,7 @@ from headrace.pipeline.stream.traced_batches import servers_of, traced_batch
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work, pack
 from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
+from headrace.spark.query_folders import make_folder
 from headrace.spark.session import POOL, STREAM, master_of, task_slots
 from headrace.spark.settings import is_local
 from headrace.state import Counters, DeferredKeys, StateStore
@@ -59,21 +59,6 @@ _DONE = "done"
 _PLANNING = ("getBatch", "queryPlanning")
 _TIMED = {"resolve": "resolve_micros", "assemble": "assemble_micros", "write": "write_micros"}
 _LONGEST = "longest_"
-_QUERY = "query-"
-
-
-def make_folder(scratch: Path) -> Path:
-    """Create a folder for a query; remove all older ones but the last.
-
-    A process of the query that was just stopped may still read its files for a moment.
-    """
-    queries = sorted(scratch.glob(f"{_QUERY}*"))
-    for left in queries[:-1]:
-        shutil.rmtree(left, ignore_errors=True)
-    last = int(queries[-1].name.removeprefix(_QUERY)) if queries else 0
-    folder = scratch / f"{_QUERY}{last + 1:09}"
-    folder.mkdir()
-    return folder
 
 
 def start_query(rows: DataFrame, name: str, checkpoint: Path, pause: str = "0 seconds") -> StreamingQuery:

@@ -20,9 +20,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from headrace.pipeline.stream.documents_query import make_folder, start_query
+from headrace.pipeline.stream.documents_query import start_query
 from headrace.pipeline.stream.documents_reader import one_row
 from headrace.pipeline.stream.documents_source import NUMBERS, SCHEMA
+from headrace.spark.query_folders import make_folder
 from headrace.spark.session import LocalSpark
 
 _PAUSE = "30 seconds"

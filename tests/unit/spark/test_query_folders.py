@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.pipeline.stream.documents_query import make_folder
+from headrace.spark.query_folders import make_folder
 
 
 def test_each_query_has_a_folder_and_only_that_of_the_one_before_stays(tmp_path: Path) -> None:
