@@ -196,7 +196,7 @@ class MirroredLake:
             positions = self.notes.table.read()
             known = positions.tables
             tables = self._chooser.read(known)
-            check_named_columns(tables, known)
+            self._check_columns(tables, positions)
             self._log.check(positions)
             problems = find_reading_problems(self.url, self.config.slot)
             if problems:
@@ -216,6 +216,21 @@ class MirroredLake:
             left_out=self._chooser.left_out | left_out,
             risk=self._log.find_risk(positions),
         )
+
+    def _check_columns(self, tables: Mapping[TableName, MirroredTable], known: LakePositions) -> None:
+        """Refuse misspelt columns of the file where tables are loaded for the first time.
+
+        Raises:
+            HeadraceError: BINDING.
+        """
+        try:
+            check_named_columns(tables, known.tables)
+        except HeadraceError:
+            if known.stream is None:
+                raise
+            # One that was dropped, and made again without the column, is not noted, but the lake has it.
+            again = {name for name in tables if self.lake.open(name) is not None}
+            check_named_columns(tables, again)
 
     def _is_free(self, table: MirroredTable) -> bool:
         """Tell whether a table neither waits nor is left out."""
@@ -237,7 +252,7 @@ class MirroredLake:
             self._show(Phase.LIVE)
             return []
         stream, confirmed = self._log.find_start(known)
-        check_named_columns(tables, known.tables)
+        self._check_columns(tables, known)
         published = self._log.read_published([*tables])
         notes, waited = dict(known.tables), dict(self.waiting.tables)
         # One that was created since the others were published: what is written to it is in no log yet. The

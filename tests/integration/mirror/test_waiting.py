@@ -147,6 +147,20 @@ def test_a_named_table_that_is_made_again_without_its_key_waits_for_it(url: str,
     assert rows_are_right(mirror) == {"a": True, "b": True}
 
 
+def test_a_table_that_is_made_again_without_a_column_that_the_file_names_is_read_again(
+    url: str, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, MirroredTables(tables=("public.b",), exclude_columns=("sizes",)), OTHERS)
+    mirror, *_ = prepared(url, config)
+    run(url, "DROP TABLE b")
+    assert mirror.prepare() == [A]
+    run(url, "CREATE TABLE b (id int PRIMARY KEY, price numeric(10, 2))", "INSERT INTO b VALUES (5, 2.5)")
+    mirror.plan()
+    mirror.set_up()
+    assert set(mirror.prepare()) == {A, B}
+    assert rows_are_right(mirror) == {"a": True, "b": True}
+
+
 @pytest.mark.parametrize(
     "made", ["CREATE VIEW staging AS SELECT 1 AS n", "CREATE UNLOGGED TABLE staging (id int PRIMARY KEY)"]
 )
