@@ -38,7 +38,7 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
-from headrace.mirror.tables import MirroredTable
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
 from headrace.model.lsn import Lsn
@@ -322,14 +322,14 @@ class LakeComparer:
     ) -> Iterator[tuple[MirroredTable | None, Callable[[], Iterator[HashedBatch]], Lsn]]:
         """Hold a snapshot; yield a table, what yields its rows there, and the snapshot's place in the log."""
         with positioned_snapshot(self.ends.url, self.ends.slot) as (start, snapshot):
-            with ReadSession(self.ends.url, snapshot=snapshot) as session:
+            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 table = self.ends.selection.read(session, [name]).get(name)
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
 
             def read() -> Iterator[HashedBatch]:
                 if table is not None:
-                    with RowSession(self.ends.url, snapshot=snapshot) as session:
+                    with RowSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                         ranges = [range_ for part in parts[name] for range_ in part.ranges]
                         yield from hashed(read_rows(session, table, ranges), table.key)
 

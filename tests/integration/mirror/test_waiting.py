@@ -557,6 +557,27 @@ def test_a_table_that_is_truncated_while_it_is_compared_is_compared_again(
     assert (found.rows, found.wrong) == (1, 0)
 
 
+def test_a_table_that_is_locked_while_it_is_compared_is_named_and_the_others_are_compared(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, *_ = prepared(url, config_of(tmp_path))
+    with connect(url, autocommit=False) as holder:
+        execute(holder, "SET idle_in_transaction_session_timeout = '20s'")
+
+        def lock_first(session: Any, tables: Any, **values: Any) -> Any:
+            if tables == [A]:
+                execute(holder, "LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+            return plan_tables(session, tables, **values)
+
+        monkeypatch.setattr(verify, "plan_tables", lock_first)
+        comparer = mirror.comparer()
+        [locked] = comparer.compare([A])
+        holder.rollback()  # for an open transaction the next snapshot would wait
+        [other] = comparer.compare([B])
+    assert "a is locked by pid" in str(locked.waits_for)
+    assert other.is_right
+
+
 def test_a_check_tells_that_the_slot_or_the_publication_of_a_lake_is_gone(url: str, tmp_path: Path) -> None:
     mirror, *_ = prepared(url, config_of(tmp_path))
     assert mirror.plan().slot is None
