@@ -341,7 +341,7 @@ class MirroredLake:
         with ReadSession(self.url, lock_seconds=LOCK_SECONDS) as session:
             found = self._selection.read(session, self._selection.find(session))
         self.waiting.try_altered(found)
-        followed = self._writer.tables
+        followed = {**self._writer.tables}  # a batch may take tables out meanwhile
         now = {name: table for name, table in found.items() if self._is_free(table)}
         return (
             self.waiting.is_due

@@ -110,7 +110,7 @@ class WaitingTables:
     @property
     def is_due(self) -> bool:
         """Whether one is to be tried now."""
-        return any(table.is_due for table in self.tables.values())
+        return any(table.is_due for table in [*self.tables.values()])
 
     def reason(self, name: TableName) -> str | None:
         """Return why a table waits; None: it does not."""
@@ -154,7 +154,8 @@ class WaitingTables:
 
     def try_altered(self, now: Mapping[TableName, MirroredTable]) -> None:
         """Make the next try of those tables due that have been altered."""
-        for name, waiting in self.tables.items():
+        # A batch may make further tables wait meanwhile.
+        for name, waiting in [*self.tables.items()]:
             if name in now and waiting.said != said_of(now[name]):
                 # Half, which `add` doubles: an altered table that fails waits as one does for the first time.
                 self.tables[name] = replace(waiting, pause=_FIRST_SECONDS / 2, next_try=0.0)

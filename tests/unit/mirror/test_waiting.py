@@ -134,3 +134,17 @@ def test_the_error_names_each_table_that_waits() -> None:
     assert isinstance(error, ErrorGroup)
     assert [one.kind for one in error.errors] == [Kind.BINDING, Kind.VALUE]
     assert error.exit_code == 2
+
+
+def test_a_table_may_begin_to_wait_while_others_are_looked_at() -> None:
+    """Tables are written in one thread, and looked at in another."""
+    tables = WaitingTables(SilentReporter())
+    tables.add(HeadraceError(Kind.VALUE, "no lake has it"), TABLE)
+
+    class Adding(dict[TableName, MirroredTable]):
+        def __contains__(self, name: object) -> bool:
+            tables.add(HeadraceError(Kind.VALUE, "no lake has it"), OTHER)
+            return super().__contains__(name)
+
+    tables.try_altered(Adding({TABLE.name: TABLE}))
+    assert {*tables.tables} == {TABLE.name, OTHER.name}
