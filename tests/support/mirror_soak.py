@@ -416,8 +416,13 @@ class MirrorSoak:
             choices = [lambda: [f"ALTER TYPE mood RENAME VALUE '{label}' TO 'odd{self._new}'"]]
         elif name == "parted":
             choices += [lambda: self._move_partition(connection, draw)] * 4
-        if draw.random() < 0.05:
-            choices = [lambda: [f"DROP TABLE {identifier(name)}", *_create(name)]]
+        if draw.random() < 0.08:
+            # Without a limit: a table that nobody could rename back would be gone.
+            away = ["SET lock_timeout = 0", f"{table} RENAME TO away", "DELETE FROM away WHERE id % 9 = 0"]
+            choices = [
+                lambda: [f"DROP TABLE {identifier(name)}", *_create(name)],
+                lambda: [*away, f"ALTER TABLE away RENAME TO {identifier(name)}"],
+            ]
         return draw.choice(choices)()
 
     def _use_names_twice(self, draw: random.Random, name: str, columns: dict[str, str]) -> list[str]:
