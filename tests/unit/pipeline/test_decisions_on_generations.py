@@ -23,7 +23,7 @@ from headrace.pipeline.controller.actions import (
     build_key,
 )
 from headrace.pipeline.controller.desired import Definition, Desired
-from headrace.pipeline.controller.generations import UnitView, decide_unit
+from headrace.pipeline.controller.generations import UnitView, decide_unit, may_join
 from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.reconcile import is_due, reconcile
 from headrace.pipeline.controller.statuses import status_of
@@ -214,6 +214,16 @@ def test_a_reload_does_not_wait_for_a_sink_that_is_filled_once_readers_see_the_i
     desired = Desired(units, (reload,), reloaded={reload.id: "the files are taken up"})
     [answer] = decide_orders(replace(found.world, sinks=sinks), found.state, desired)
     assert (type(answer), answer.why) == (AnswerOrder, "the files are taken up")
+
+
+def test_a_sink_that_lists_no_ids_joins_only_beside_an_index_that_is_followed() -> None:
+    """The index must know every document that the sink gets: a TRUNCATE asks it for them."""
+    plain = Unit("queue", "users")
+    for served, joins in ((SERVED, True), (replace(SERVED, frozen="the log has a gap"), False)):
+        found = view((served,), Definition("aa"))
+        world = replace(found.world, sinks={**found.world.sinks, "queue": SinkSeen(queryable=False)})
+        desired = Desired({UNIT: Definition("aa"), plain: Definition("aa")})
+        assert may_join(UnitView.of(plain, world, found.state, desired)) is joins
 
 
 def test_a_generation_is_served_once_it_is_filled() -> None:

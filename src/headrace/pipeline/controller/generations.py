@@ -450,7 +450,7 @@ def may_join(view: UnitView) -> bool:
     if view.sink is None or view.sink.keys_lost:
         return False
     return view.sink.queryable or any(
-        generation.published and not generation.sink and generation.index == view.unit.index
+        generation.published and generation.followed and generation.unit == Unit("", view.unit.index)
         for generation in view.state.generations
     )
 
