@@ -355,7 +355,7 @@ def test_an_index_that_is_closed_when_its_table_is_emptied_waits_alone(make: Mak
     [waiting] = deferred.oldest(10)
     with pytest.raises(HeadraceError) as caught:
         world.worker.write_stored([waiting.id])
-    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, {"thing"})
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset({"thing"}))
     world.client.call("POST", f"/{world.generation.index}/_open?wait_for_active_shards=1")
     world.worker.write_stored([waiting.id])
     assert (world.ids(), deferred.count()) == (set(), 0)
