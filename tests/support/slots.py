@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from headrace.embedded.processes import until
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -53,6 +54,13 @@ def drop_slots(url: str) -> None:
             drop_slot(connection, slot, timeout=60)
 
 
+def await_free(url: str, slot: str) -> None:
+    """Wait until nobody reads a slot: a reader that has ended lets go of it a moment later."""
+    with connect(url) as connection:
+        assert until(lambda: not execute(connection, _READ, (slot,)), 60)
+
+
+_READ = "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active"
 _OF_DATABASE = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database()"
 
 KEEPS_LITTLE = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}

@@ -65,8 +65,8 @@ _LONGEST_PAUSE = 30.0
 # How long the backfill rests when a statement has waited in vain for a lock.
 _LOCKED_PAUSE = 5.0
 _CANCEL_SECONDS = 1.0
-# Between two looks whether the stream has got past the ranges' reading; and where ids can be compared instead
-# how long it is waited for, because a stream that is paused does not come.
+# Before the second look whether the stream has got past the ranges' reading; and where ids can be compared
+# instead how long it is waited for, because a stream that is paused does not come.
 _STREAM_LOOK, _STREAM_WITHIN = 0.2, 5.0
 
 
@@ -337,11 +337,13 @@ class Backfill:
         with ReadSession(self.work.endpoints.database) as session:
             end = end_of_commits(session.query)
         request, deadline = PositionRequest(state, self.work.plan.key), time.monotonic() + seconds
+        pause = _STREAM_LOOK
         while self._state().reached < end:
             if time.monotonic() > deadline:
                 return False
             request.submit(end)
-            self._ending.wait(_STREAM_LOOK)
+            self._ending.wait(pause)
+            pause = min(2 * pause, _STREAM_WITHIN)
             self._check_ending()
         return True
 

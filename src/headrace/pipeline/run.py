@@ -18,7 +18,7 @@ from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
 from headrace.pipeline.claim import Claim
 from headrace.pipeline.cluster_tasks import check_cluster
-from headrace.pipeline.controller.actions import EndRun
+from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.controller.ports import Ports
@@ -219,8 +219,13 @@ class PipelineRun:
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
         by_name = {name: watch.sink for name, watch in sinks.items()}
         ports = Ports(store, database, by_name, stream, deferral, orders)
+
+        def tell(action: Action) -> None:
+            observer.note(action)
+            self._shown.announce(action)
+
         controller = Controller(
-            observer.look, ports, tell=observer.note, report=self._shown.tell, clock=time.monotonic
+            observer.look, ports, tell=tell, report=self._shown.tell, clock=time.monotonic
         )
         return observer, controller
 

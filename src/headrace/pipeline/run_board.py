@@ -32,6 +32,16 @@ class RunBoard:
     _told: dict[Unit, tuple[UnitPhase, str]] = field(default_factory=dict, init=False)
     _failed: dict[str, str] = field(default_factory=dict, init=False)
 
+    def announce(self, action: actions.Action) -> None:
+        """Tell before a step what users must know while it goes on."""
+        if isinstance(action, actions.CloseQuery):
+            self.board.record_error(action.failure, degrades=not action.charged)
+            self.board.mark_following(follows=False)
+            if not action.charged:
+                # Without its remedy: what the run does by itself, nobody has to do.
+                failure = action.failure
+                self.board.report.warning(f"starting the stream again after [{failure.code}] {failure.cause}")
+
     def tell(self, action: actions.Action, failure: HeadraceError | None) -> None:
         """Tell users of a step that is done, or once why it fails where the status of no unit tells that."""
         key = action.key
@@ -56,12 +66,6 @@ class RunBoard:
                 self._tell_stopped(action)
             case actions.BeginAgain() | actions.DropSlot():
                 self._tell_gap(action)
-            case actions.CloseQuery():
-                self.board.record_error(action.failure, degrades=not action.charged)
-                if not action.charged:
-                    # Without its remedy: what the run does by itself, nobody has to do.
-                    failure = action.failure
-                    report.warning(f"starting the stream again after [{failure.code}] {failure.cause}")
             case actions.TakeUpCatalog():
                 for renewed in action.renewed:
                     report.info(f"{renewed.index}: a table has lost rows; every document is assembled again")

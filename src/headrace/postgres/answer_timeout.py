@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import ConnStatus
 
 from headrace.errors import HeadraceError
 
@@ -115,7 +116,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             self.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
-        """Wait as psycopg does, but close a connection on which no answer can come any more.
+        """Wait as psycopg does, but break a connection on which no answer can come any more.
 
         Also one that an error leaves in the middle of a statement: it takes no other, and psycopg does not
         count it as broken.
@@ -124,8 +125,15 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             return self._wait(gen, *args, **named)
         except psycopg.OperationalError as error:
             if error.sqlstate is None:  # not an answer of the server
-                self.close()
+                self._break()
             raise
+
+    def _break(self) -> None:
+        """Let libpq find the end of the stream, as where the server has gone."""
+        with suppress(psycopg.OperationalError):  # it has been found
+            hang_up(self.pgconn.socket)
+            while self.pgconn.status != ConnStatus.BAD:
+                self.pgconn.consume_input()
 
     def _wait(self, gen: Any, *args: Any, **named: Any) -> Any:
         silence = self.silence

@@ -68,7 +68,7 @@ def plan_resolution(
         specs: the indexes.
         catalog: with all of their tables.
         since: `Route.since` of each index, where it has one.
-        every_update: indexes for which an update counts whatever it changes.
+        every_update: indexes for which an update of a root row counts whatever it changes.
 
     Raises:
         HeadraceError: SCHEMA, see `find_paths`.
@@ -77,7 +77,7 @@ def plan_resolution(
     routes: dict[TableName, dict[Route, Route]] = {}
     for path in _all_paths(specs, catalog):
         begin = (since or {}).get(path.index, 0)
-        reads = None if path.index in every_update else path.reads
+        reads = None if path.index in every_update and not path.hops else path.reads
         route = Route(path.index, _names(path), path_statement(path), since=begin)
         for name in _arriving_as(path.table, catalog):
             by_route = routes.setdefault(name, {})

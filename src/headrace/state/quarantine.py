@@ -105,12 +105,15 @@ class Quarantine:
     def drop(self, generation: str, positions: Mapping[str, Lsn]) -> None:
         """Delete the entries of documents (by id) up to a position (bytes); one of a later refusal stays."""
         # A delete with a version would create the index.
-        if positions and self._entries.refresh():
-            self._entries.write(
-                ("delete", up_to(position, self._identity(generation, id_)), None)
-                for id_, position in positions.items()
-            )
-            self._mark_version = _NOT_READ  # which of them have stayed is read when it is asked for
+        if not positions or not self._entries.refresh():
+            return
+        stayed = self._entries.write(
+            ("delete", up_to(position, self._identity(generation, id_)), None)
+            for id_, position in positions.items()
+        )
+        self._ids.get(generation, set()).difference_update(positions)
+        if stayed:
+            self._mark_version = _NOT_READ  # which of them is read when it is asked for
 
     def ids(self) -> QuarantinedIds:
         """Return the ids that have an entry; reads them from the cluster only after a change."""
@@ -150,9 +153,12 @@ class Quarantine:
 
     def forget(self, generation: str | None = None) -> None:
         """Delete all entries of the pipeline, or those of a generation."""
+        found: dict[str, dict[str, Lsn]] = {}
         for entry in self.entries():
             if generation in (None, entry.generation):
-                self.drop(entry.generation, {entry.id: entry.position})
+                found.setdefault(entry.generation, {})[entry.id] = entry.position
+        for name, positions in found.items():
+            self.drop(name, positions)
         if generation is None:
             self._client.call("DELETE", self._mark, allow=(404,))
 

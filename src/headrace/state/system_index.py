@@ -180,35 +180,36 @@ class SystemIndex:
         found: list[dict[str, Any]] = whole(self._client.read(target, search), self.name)["hits"]["hits"]
         return found
 
-    def write(self, actions: Iterable[Action]) -> None:
-        """Carry out the actions.
+    def write(self, actions: Iterable[Action]) -> int:
+        """Carry out the actions; return how many a newer version has fenced.
 
-        A delete of a missing entry, and a write that a newer version fences, count as done.
+        These, and a delete of a missing entry, count as done.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be done; it may be called again.
         """
         lines: list[bytes] = []
-        size = 0
+        size = fenced = 0
         for what, parameters, entry in actions:
             head = {what: {"_index": self.name, **parameters}}
             added = b"".join(f"{json.dumps(line)}\n".encode() for line in (head, entry) if line is not None)
             if lines and size + len(added) > _REQUEST_BYTES:
-                self._send(lines)
+                fenced += self._send(lines)
                 lines, size = [], 0
             lines.append(added)
             size += len(added)
-        if lines:
-            self._send(lines)
+        return fenced + (self._send(lines) if lines else 0)
 
-    def _send(self, lines: Sequence[bytes]) -> None:
+    def _send(self, lines: Sequence[bytes]) -> int:
         body = b"".join(lines)
         target = path("_bulk", query={"timeout": self._client.server_timeout, "filter_path": _ERRORS})
         answer = self._client.exchange("POST", target, body, _NDJSON)
         if not answer.ok:
             raise self._client.failure(answer)
+        fenced = 0
         for item in answer.json().get("items", ()):
             [(what, result)] = item.items()
+            fenced += result["status"] == _NEWER
             if not _is_done(what, result):
                 raise HeadraceError(
                     Kind.SINK_BUSY,
@@ -216,6 +217,7 @@ class SystemIndex:
                     f"{failures.describe_without_request(result.get('error'))}",
                     "Look at the cluster's health and its disk watermarks.",
                 )
+        return fenced
 
 
 def _is_done(what: str, result: Mapping[str, Any]) -> bool:

@@ -77,7 +77,6 @@ def plan_adoption(project: Project) -> Iterator[PlannedAdoption]:
             system_identifier=now.origin.system,
             timeline=now.origin.timeline,
             began=now.origin.began,
-            consistent_point=confirmed,
             applied=confirmed,
             last=None,  # a commit of the other system, where its transaction has another number
             published=published,

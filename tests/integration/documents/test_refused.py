@@ -372,6 +372,19 @@ def test_a_plain_sink_loses_what_the_primary_had_refused(make: Make) -> None:
         assert {id_ for (id_,) in sink.keys("thing")} == READABLE | UNREADABLE
 
 
+def test_a_plain_sink_waits_for_the_index_that_it_asks(make: Make) -> None:
+    """The primary deletes there behind it: what it has not asked by then it never hears."""
+    world = make()
+    world.seed(2)
+    index = world.generation.index
+    key = StateKey("none", world.prefix, "queue")
+    plan = replace(world.worker.work.plan, kind="stdout", key=key, mirrors={"thing": (index,)})
+    world.client.call("POST", f"/{index}/_close")
+    threading.Timer(1.0, world.client.call, ("POST", f"/{index}/_open?wait_for_active_shards=1")).start()
+    with closing(SinkConnection(Work(plan, world.connections))) as sink:
+        assert {id_ for (id_,) in sink.keys("thing")} == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize("write", [backfilled, backfilled_as_of, written])
 def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
     make: Make, write: Callable[[World], int]

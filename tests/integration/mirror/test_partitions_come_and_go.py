@@ -17,7 +17,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.snapshot.exporting import positioned_snapshot
 from support.followed_mirror import FollowedMirror, Told, run
 from support.lake import FORMATS
-from support.slots import prepared_database
+from support.slots import await_free, prepared_database
 
 SLOT = "mirror_parts"
 PARTED = TableName("public", "parted")
@@ -164,6 +164,7 @@ def test_a_version_of_a_part_does_not_begin_behind_the_change_that_ends_it(
     monkeypatch.setattr(part_reading, "positioned_snapshot", written_behind)
     mirror.follow()
     # Else the TRUNCATE would come again, and the part would be read again.
+    await_free(url, SLOT)
     run(url, f"SELECT pg_replication_slot_advance('{SLOT}', '{read}')")
     mirror.follow()
     versions = pl.read_delta(str(tmp_path / "public" / "parted")).filter(pl.col("id") == 77)

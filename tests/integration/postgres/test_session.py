@@ -10,6 +10,7 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.postgres.connection import connect, query
 from headrace.postgres.session import KeptSession, ReadSession
 
 SETTINGS = {
@@ -101,3 +102,12 @@ def test_a_session_that_an_error_left_amid_a_statement_is_not_used_again(url: st
         assert caught.value.kind is Kind.CONNECTION
         assert first.closed
         assert kept.get().query("SELECT 3") == [(3,)]
+
+
+def test_so_is_a_connection_whose_error_is_told_all_the_same(url: str) -> None:
+    with connect(url) as connection:
+        connection.pgconn.send_query(b"SELECT 1")
+        with pytest.raises(HeadraceError) as caught:
+            query(connection, "SELECT 2")
+        assert caught.value.kind is Kind.CONNECTION
+        assert connection.broken

@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.controller.actions import (
     Action,
     BeginAgain,
+    CloseQuery,
     CreateGeneration,
     RebuildCause,
     Serve,
@@ -108,3 +109,12 @@ def test_what_fails_is_not_counted_as_done(shown: RunBoard, action: Action) -> N
         shown.tell(action, error)
     view = shown.board.view()
     assert sum(view.rebuilds.values()) + view.gaps == 1
+
+
+def test_a_run_is_not_ready_while_a_query_that_has_failed_is_closed(shown: RunBoard) -> None:
+    desired = Desired({UNIT: Definition("aa")})
+    shown.show(settled_world((SERVED,), query=QUERY), desired, has_begun=True)
+    assert shown.board.ready
+    lost = HeadraceError(Kind.WORKER_LOST, "a Python process was lost")
+    shown.announce(CloseQuery(lost.cause, lost))
+    assert not shown.board.ready

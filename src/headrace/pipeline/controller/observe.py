@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.continuity import see_server, see_slot
-from headrace.pipeline.controller.actions import Action, Complete, CreateGeneration, DropIndex, Serve
+from headrace.pipeline.controller.actions import (
+    Action,
+    Complete,
+    CreateGeneration,
+    DropIndex,
+    ForgetDeferred,
+    Serve,
+)
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.statuses import why_waiting
 from headrace.pipeline.controller.world import (
@@ -110,6 +117,8 @@ class Observer:
         self.health.forget()
         if isinstance(action, CreateGeneration | Complete | Serve | DropIndex):
             self.sinks[action.unit.sink].forget()
+        if isinstance(action, ForgetDeferred):
+            self.sinks[action.sink].forget()
 
     def _look_behind(self, failures: Sequence[HeadraceError | None]) -> None:
         """Look anew where something has failed: catalog and sinks may tell what the failure does not."""

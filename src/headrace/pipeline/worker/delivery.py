@@ -219,7 +219,7 @@ class SinkConnection:
 
         Raises:
             HeadraceError: LOCKED, which names the unit: this index cannot be listed now. SINK_UNREACHABLE,
-                while iterating: begin again.
+                and for a plain sink SINK_BUSY, while iterating: begin again.
             SinkFailure: where it is an error of a secondary sink.
         """
         plan = self._plan
@@ -231,8 +231,10 @@ class SinkConnection:
                 if len(key) == width:
                     yield key
         except HeadraceError as error:
+            if plan.is_plain:
+                raise
             own = _error_of_index(error, plan.unit_of(index))
-            if plan.is_plain or not plan.key.sink:
+            if not plan.key.sink:
                 raise own from error
             raise SinkFailure.of(own, own.units) from error
 
@@ -244,7 +246,11 @@ class SinkConnection:
             yield from ids(self._client, target)
             return
         for target in self._plan.mirrors[index]:
-            if refresh_if_exists(self.state, target):
+            # The primary deletes there behind this: keys that were deferred would come too late.
+            for attempt in retrying():
+                with attempt:
+                    exists = refresh_if_exists(self.state, target)
+            if exists:
                 yield from ids(self.state, target)
 
     def _quarantined(self, index: str) -> list[str]:
@@ -277,13 +283,13 @@ class SinkConnection:
 
 
 def _error_of_index(error: HeadraceError, unit: str) -> HeadraceError:
-    """Return an error of listing an index as what it is to the stream: it is closed, gone, or lacks a shard.
+    """Return an error of listing an index as what it is to the stream: it is closed, gone, or forbidden.
 
     Where the whole cluster is busy, the keys that are deferred for it cannot be stored either.
     """
-    of_index = error.kind in {Kind.SINK_BUSY, Kind.SINK_REJECTED}
-    kind = Kind.LOCKED if of_index else error.kind
-    return HeadraceError(kind, error.cause, error.remedy, error.detail).concerning(units=[unit])
+    if error.kind not in {Kind.SINK_BUSY, Kind.SINK_REJECTED, Kind.AUTHENTICATION}:
+        return error
+    return HeadraceError(Kind.LOCKED, error.cause, error.remedy, error.detail).concerning(units=[unit])
 
 
 _Item = TypeVar("_Item")
