@@ -168,7 +168,7 @@ class MirrorRun:
                 if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
                     raise
                 # A table was dropped since they were looked at, or renamed.
-                remedy = "Nothing to do: the tables are looked at again."
+                remedy = "The next start looks at the tables again."
                 raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
         elif not once:
             self._watch(lambda: False)

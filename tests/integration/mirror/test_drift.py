@@ -110,6 +110,19 @@ def test_a_truncated_partition_is_noticed_that_is_called_otherwise_by_now(
     assert ids == [1, *range(100, 200)]
 
 
+def test_a_table_that_got_the_name_of_a_renamed_one_is_followed(url: str, tmp_path: Path) -> None:
+    """The log has the renaming, and the mirror reads it again at each start."""
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.plain",)))
+    mirror.prepare()
+    run(url, ["INSERT INTO plain VALUES (101)", "ALTER TABLE plain RENAME TO plain_2026"])
+    run(url, ["CREATE TABLE plain (id int PRIMARY KEY)", "INSERT INTO plain VALUES (1)"])
+    run(url, ["DELETE FROM plain_2026 WHERE id > 50"])
+    mirror.follow()
+    run(url, ["INSERT INTO plain VALUES (2)"])
+    mirror.follow()
+    assert mirror.wrong() == []
+
+
 def test_versions_of_a_table_that_was_made_again_keep_their_columns(url: str, tmp_path: Path) -> None:
     prepared(url, tmp_path, Loads(), mode="history")
     made_again = "CREATE TABLE plain (id int PRIMARY KEY, moods mood[], weight numeric(10,2))"
