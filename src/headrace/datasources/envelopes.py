@@ -101,7 +101,8 @@ def changes_schema(options: CdcOptions) -> StructType:
         missing = [table for table in tables if table not in known]
         if missing:
             raise no_table(session, missing[0])
-        check_inheritance_children(session, followed)
+        if options.on_unlogged_change != "ignore":
+            check_inheritance_children(session, followed)
     check_conditions(options)
     known = {
         table: _restrict_columns(table_facts, table, options.listed_columns.get(table))

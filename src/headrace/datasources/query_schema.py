@@ -57,7 +57,8 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         if table not in found:
             raise no_table(session, table)
         # The log has a child's rows under the child's name, and they would be missing.
-        check_inheritance_children(session, [table])
+        if options.on_unlogged_change != "ignore":
+            check_inheritance_children(session, [table])
         types = read_row_types(session, [table])[table]
         plan = _plan(options, found[table], types)
         condition = options.conditions.get(table)
@@ -246,15 +247,29 @@ def no_table(session: ReadSession, table: TableName) -> HeadraceError:
 def check_inheritance_children(session: ReadSession, tables: Collection[TableName]) -> None:
     """Refuse a table some of whose rows are in inheritance children that are not followed.
 
-    The log has the changes of a child under its own name only.
-
     Raises:
         HeadraceError: BINDING; CONNECTION, DATABASE.
     """
-    for table, child in read_inheritance_children(session, tables):
-        if child not in tables:
-            raise HeadraceError(
-                Kind.BINDING,
-                f"{child} inherits from {table}, and the log has its rows under its own name",
-                f"Follow both (tables={table}, {child}): each gives its own rows then.",
-            )
+    for problem in find_unfollowed_children(session, tables).values():
+        raise problem
+
+
+def find_unfollowed_children(
+    session: ReadSession, tables: Collection[TableName]
+) -> dict[TableName, HeadraceError]:
+    """Return the error of each table that has an inheritance child which is not followed.
+
+    The log has the changes of a child under its own name only.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    return {
+        table: HeadraceError(
+            Kind.BINDING,
+            f"{child} inherits from {table}, and the log has its rows under its own name",
+            f"Follow both (tables={table}, {child}): each gives its own rows then.",
+        )
+        for table, child in read_inheritance_children(session, tables)
+        if child not in tables
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from headrace.datasources.query_schema import find_unfollowed_children
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.table_checks import find_namesakes, find_problem
@@ -52,11 +53,13 @@ class TableChooser:
             HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
                 why none can; BINDING, also where there is no such table.
         """
-        found = self._find(known)
-        self.waiting.forget_others(found)
-        found = {name: table for name, table in found.items() if not self.is_left_out(table)}
-        problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
-        problems |= find_namesakes([name for name in found if name not in problems], known)
+        with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
+            found = self._find(session, known)
+            self.waiting.forget_others(found)
+            found = {name: table for name, table in found.items() if not self.is_left_out(table)}
+            problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
+            problems |= find_namesakes([name for name in found if name not in problems], known)
+            problems |= find_unfollowed_children(session, found.keys() - problems.keys())
         self.let_wait(problems, found, known)
         # Where nothing at all can be mirrored, the file is wrong, and waiting would hide it.
         if len(problems) == len(found) > 0 and not self.waiting.tables:
@@ -64,18 +67,17 @@ class TableChooser:
         held = {name for name in found if name in problems or self.waiting.is_held(name)}
         return {name: table for name, table in found.items() if name not in held}
 
-    def _find(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
+    def _find(self, session: ReadSession, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
         """Read the tables that the file names; leave out those that the log does not have.
 
         Raises:
             HeadraceError: BINDING: the file names a table that neither the database nor the lake has.
         """
-        with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._ends.selection.read(session, self._ends.selection.find(session))
-            absent = self._ends.selection.find_absent(found)
-            # One that the lake has was dropped: the others go on without it.
-            unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
-            self._ends.selection.check_named(session, unknown)
+        found = self._ends.selection.read(session, self._ends.selection.find(session))
+        absent = self._ends.selection.find_absent(found)
+        # One that the lake has was dropped: the others go on without it.
+        unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
+        self._ends.selection.check_named(session, unknown)
         self._leave_out(absent, _ABSENT)
         return found
 

@@ -326,6 +326,18 @@ def test_queries_that_begin_at_once_share_a_publication(database: str) -> None:
 
 
 @pytest.mark.parametrize("envelope", ["rows", "changes"])
+def test_heirs_are_left_to_a_program_that_looks_at_the_catalog_itself(
+    query: Callable[..., Query], envelope: str
+) -> None:
+    """A mirror lets such a table wait alone; its query would end all others."""
+    one = query(envelope=envelope, onUnloggedChange="ignore", **_START)
+    one.sql("CREATE TABLE heir () INHERITS (item)")
+    one.step()
+    one.sql("INSERT INTO heir VALUES (1, 'b')", "INSERT INTO item VALUES (2, 'a')")
+    assert len(one.take(1)) == 1
+
+
+@pytest.mark.parametrize("envelope", ["rows", "changes"])
 def test_heirs_are_tables_of_their_own(query: Callable[..., Query], envelope: str) -> None:
     """The log names them, so what is read first must not count their rows as the table's."""
     one = query(envelope=envelope)

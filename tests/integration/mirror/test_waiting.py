@@ -117,6 +117,24 @@ def test_a_named_table_that_cannot_be_followed_is_refused(url: str, tmp_path: Pa
     assert not (tmp_path / "public").exists()
 
 
+def test_a_table_whose_child_is_not_mirrored_waits_alone(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log has a child's rows under the child's name: they would be missing."""
+    monkeypatch.setattr(waiting, "_FIRST_SECONDS", 0.0)
+    config = config_of(tmp_path)
+    prepared(url, config)
+    run(url, "CREATE TABLE child () INHERITS (b)", "INSERT INTO child VALUES (2)")
+    mirror, tables, told = prepared(url, config)
+    assert tables == [A]
+    assert [text for text in told.texts if "the table b waits: child inherits from b" in text]
+    run(url, "ALTER TABLE child ADD PRIMARY KEY (id)")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert set(mirror.prepare()) == {A, B, TableName("public", "child")}
+    assert rows_are_right(mirror) == {"a": True, "b": True, "child": True}
+
+
 def test_a_lock_on_a_table_of_which_some_rows_are_mirrored_delays_it_alone(url: str, tmp_path: Path) -> None:
     part = MirroredTables(tables=("public.b",), where="id > 0")
     config = config_of(tmp_path, part, MirroredTables(tables=("public.a",)))
