@@ -6,10 +6,13 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
+
+from headrace.capture import Offset
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import Deployment
 from headrace.config.resolve import resolve_mirror
@@ -26,10 +29,13 @@ from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import LockTimeoutError
 from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.locks import SlotLock
+from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot, read_slot, slot_problem
+from headrace.postgres.wal_position import end_of_commits
 from headrace.reporter import Reporter
 from headrace.spark import register
 from headrace.spark.delta import with_delta
+from headrace.spark.environment import passes_position
 from headrace.spark.failures import spark_failures
 from headrace.spark.query_folders import make_folder
 from headrace.spark.session import LocalSpark
@@ -37,6 +43,8 @@ from headrace.status.phases import Phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _BATCH_BYTES = 64 << 20
 _POLL_SECONDS = 0.2
@@ -248,19 +256,41 @@ class MirrorRun:
         writer = changes.writeStream.foreachBatch(write).option(
             "checkpointLocation", str(folder / "checkpoint")
         )
-        query = (writer.trigger(availableNow=True) if once else writer).start()
         followed = quantity(len(tables), "table")
         # On a slow machine nothing more is said for half a minute.
         up_to = "catching up: Spark starts, then reads the log of" if once else "following"
         self._report.info(f"{up_to} {followed}")
         try:
-            self._watch(lambda: not query.isActive, looks=not once)
+            for query in self._start_up_to_end(writer, signals) if once else [writer.start()]:
+                self._await_end(query, ending, looks=not once)
+        finally:
+            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder is removed
+
+    def _await_end(self, query: StreamingQuery, ending: threading.Event, *, looks: bool) -> None:
+        """Wait as `_watch` does until a query has ended, or end it."""
+        try:
+            self._watch(lambda: not query.isActive, looks=looks)
             if not query.isActive and not self._stopping.is_set():
                 query.awaitTermination()  # raises what ended it
         finally:
             ending.set()
             query.stop()
-            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder is removed
+
+    def _start_up_to_end(self, writer: DataStreamWriter, signals: SignalFiles) -> Iterator[StreamingQuery]:
+        """Start the query that reads up to the log's present end; on an older PySpark one for each batch."""
+        if passes_position(pyspark.__version__):
+            yield writer.trigger(availableNow=True).start()
+            return
+        with ReadSession(self._url) as session:
+            end = end_of_commits(session.query)
+        before = None
+        # A query confirms what the one before has read, so there is one more behind the end.
+        while not self._stopping.is_set():
+            yield writer.trigger(once=True).start()
+            planned = signals.planned_end()
+            if planned == before or (before is not None and Offset.from_json(before).order[0] >= end):
+                return
+            before = planned
 
     def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
         """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""

@@ -366,6 +366,28 @@ def test_what_was_written_while_a_table_left_the_publication_behind_its_load_is_
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
+@pytest.mark.long
+def test_one_run_reads_up_to_the_end_of_the_log_where_a_query_of_spark_is_one_batch(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before PySpark 4.2 each run wrote the same first batch, and the slot stayed where it was."""
+    monkeypatch.setattr(run, "passes_position", lambda _: False)
+    monkeypatch.setattr(run, "_BATCH_BYTES", 1 << 10)
+    mirror = mirror_of(url, tmp_path)
+    mirror.prepare()
+    with connect(url) as connection:
+        for number in range(3):
+            [(last,)] = execute(connection, "SELECT pg_current_wal_lsn() - '0/0'")
+            execute(connection, f"UPDATE t SET name = 'again' WHERE id % 3 = {number} AND id < 100")
+        with local_spark() as spark:
+            followed_mirror.run_mirror(mirror, spark)
+        facts = read_slot(connection, SLOT)
+    assert facts is not None
+    assert facts.confirmed_flush is not None
+    assert facts.confirmed_flush > last
+    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+
+
 class Dropping(MirroredLake):
     """A mirror of which somebody drops a table at each start, right behind its load."""
 
