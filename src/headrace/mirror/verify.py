@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
+from headrace.mirror.source_log import SourceLog
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
@@ -236,14 +237,17 @@ class LakeComparer:
     def _read_again(self, found: TableComparison, known: TablePosition) -> None:
         """Load a table, and note that it is as the database's by now."""
         name = found.table
-        for _, loaded in self.loader.load([name], {name: known}):
+        # The stream does not have it where the table waited. Before the load: it may be altered meanwhile.
+        sent = SourceLog(self.ends).read_published([name]).of(name)
+        for _, (table, position) in self.loader.load([name], {name: known}):
+            loaded = table, replace(position, sent=sent)
             self.notes.positions = self.notes.table.read()
             stream = self.notes.positions.stream
             assert stream is not None
             self.loader.waiting.remove(name)
             # The others stay as they were noted: one may be behind the stream, for which the slot has kept
             # the log, or which a killed mirror wrote ahead of its note.
-            self.notes.note(stream, {name: loaded[0]}, {name: loaded}, only={name}, read_from=0)
+            self.notes.note(stream, {name: table}, {name: loaded}, only={name}, read_from=0)
             found.read_again = True
         if not found.read_again:
             found.waits_for = self.loader.waiting.reason(name)

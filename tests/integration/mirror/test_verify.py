@@ -183,6 +183,25 @@ def test_a_repair_says_of_other_tables_nothing_that_they_lack(mirror: MirroredLa
     assert mirror.notes.table.read().tables[versions] == behind
 
 
+def test_a_table_that_left_the_publication_behind_a_repair_is_read_again(mirror: MirroredLake) -> None:
+    table = TableName("public", "versions")
+    lake = mirror.lake.open(table)
+    assert lake is not None
+    stranger.delete(lake, "id = 20")
+    mirror.prepare()
+    mirror.prepare()
+    assert mirror.waiting.is_held(table), "so the stream goes on without it"
+    [repaired] = mirror.comparer().compare([table], repair=True)
+    assert repaired.is_right
+    with connect(mirror.url) as connection:
+        execute(connection, f"ALTER PUBLICATION {SLOT} DROP TABLE versions")
+        execute(connection, "DELETE FROM versions WHERE id = 30")
+        execute(connection, f"ALTER PUBLICATION {SLOT} ADD TABLE versions")
+    again(mirror).prepare()
+    [found] = mirror.comparer().compare([table])
+    assert found.is_right
+
+
 def test_a_repaired_table_waits_no_more(mirror: MirroredLake) -> None:
     """Also where the mirror's own process repairs it."""
     table = TableName("public", "versions")
