@@ -178,6 +178,10 @@ class MirrorSoak:
         """How many loads took what those before them had read."""
         return self._mirror.output.read_text().count("were read before")
 
+    def last_output(self) -> list[str]:
+        """Return what the mirror has said at last."""
+        return self._mirror.output.read_text().splitlines()[-80:]
+
     def round(self) -> None:
         """Write, alter and kill at once; then compare everything."""
         self._rounds += 1
@@ -645,7 +649,7 @@ def main() -> None:
                 told = f"{soak.statements:,} statements, {soak.resumed} loads taken up, no difference"
                 print(f"round {rounds}: {told}", flush=True)
         except AssertionError as error:
-            print("\n".join(soak.done), file=sys.stderr)
+            print("\n".join([*soak.done, "-- its output ends:", *soak.last_output()]), file=sys.stderr)
             sys.exit(f"seed {seed}, round {rounds + 1}: {error}")
         finally:
             soak.close()
