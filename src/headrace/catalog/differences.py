@@ -326,10 +326,18 @@ def _has_older(session: ReadSession, change: PartChange, created: str) -> bool:
 def _query_either(
     session: ReadSession, change: PartChange, sql: str, parameters: tuple[str, ...]
 ) -> list[tuple[Any, ...]]:
-    """Query the relation itself, or its whole table where the role may read only that."""
+    """Query the relation itself, or its whole table where the role may read only that.
+
+    Raises:
+        HeadraceError: CONNECTION also where the relation has another name by now, or is gone; DATABASE.
+    """
     try:
         return session.query(sql.format(table=quoted(change.part.name)), parameters)
     except HeadraceError as error:
+        if error.cause.endswith("(SQLSTATE 42P01)"):
+            # The name is that of a moment ago. The next look reads the catalog again.
+            gone = f"{change.part.name} was renamed or dropped while its rows were looked at"
+            raise HeadraceError(Kind.CONNECTION, gone) from error
         if error.kind is not Kind.PRIVILEGE:
             raise
         return session.query(sql.format(table=quoted(change.table)), parameters)

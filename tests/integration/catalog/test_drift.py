@@ -14,7 +14,7 @@ from headrace.catalog.differences import PartChange, came_with_rows
 from headrace.catalog.fingerprint import Fingerprint, PartPrint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
@@ -275,3 +275,13 @@ def test_a_role_that_may_read_only_the_whole_table_finds_older_rows(world: World
                 assert came_with_rows(session, PartChange(EVENT, oid, part)) == is_older
     finally:
         world.sql("DROP OWNED BY only_roots; DROP ROLE only_roots")
+
+
+def test_a_partition_that_is_renamed_during_a_look_is_looked_at_again(world: World) -> None:
+    part = PartPrint(TableName("public", "event_of_before"), "d", None, 0, "p")
+    with (
+        ReadSession(world.url) as session,
+        pytest.raises(HeadraceError, match="renamed or dropped") as caught,
+    ):
+        came_with_rows(session, PartChange(EVENT, 1, part))
+    assert caught.value.retry is Retry.BACK_OFF
