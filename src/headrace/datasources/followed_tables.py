@@ -239,7 +239,6 @@ class FollowedTables:
         """Make sure that the publication sends `tables`, and add the tables that are `new` to it."""
         options = self._options
         if new or tables:
-            self._published = None
             ensure_published(
                 self._url,
                 slot=options.slot,
@@ -249,6 +248,8 @@ class FollowedTables:
                 create=options.create_slot,
                 requirements=self.requirements,
             )
+        # Now, not at the next look: a batch that is repeated first may take long.
+        self._published = self._read_published(self._published)
 
     def watch(self) -> None:
         """Compare how the tables are published with the look before, unless that was a moment ago.

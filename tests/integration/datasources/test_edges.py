@@ -594,6 +594,21 @@ def test_a_publication_that_is_altered_while_it_is_read_is_told_of(
         one.step()
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_publication_that_is_altered_while_a_batch_is_repeated_is_told_of(
+    query: Callable[..., Query], *, is_whole: bool
+) -> None:
+    one = of_whole_publication(query) if is_whole else query(**_START)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.restart()
+    one.batch(one.offsets[-2], one.offsets[-1])
+    one.sql(*(sql.format(p=one.slot) for sql in _NARROWED))
+    with pytest.raises(HeadraceError, match="was altered while it was read"):
+        one.step()
+
+
 def test_other_work_on_a_publication_and_its_tables_is_none_of_ours(query: Callable[..., Query]) -> None:
     one = query(**_START)
     one.step()
