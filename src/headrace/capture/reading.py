@@ -30,7 +30,7 @@ from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput.batch import MessageBatch
-from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
+from headrace.pgoutput.frames import Frames, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server_errors import RemovedLogError, slot_lost
@@ -69,7 +69,8 @@ class LogReader:
 
     Other threads set `confirmed`, the position up to which the server may drop the log. `server_mark` is that
     of the server that the log comes from, empty before the first connection. `is_waiting` is true while a
-    transaction that describes a table is awaited, because it is not visible yet.
+    transaction that describes a table is awaited, because it is not visible yet. `heard` is when the
+    connection brought something, None without one; the server has sent through it all up to `sent` (bytes).
     """
 
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
@@ -85,6 +86,7 @@ class LogReader:
         self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
         self.heard: float | None = None
+        self.sent: Lsn = 0
         self.server_mark = ""
         self.is_waiting = False
         self._streaming: ReplicationConnection | None = None
@@ -207,6 +209,7 @@ class LogReader:
                 claim_slot(connection, settings.slot, None if signals is None else signals.lock_session())
                 positions = self._check_continuity(connection)
                 self.heard, self._reported = time.monotonic(), (positions.confirmed or 0, 0.0)
+                self.sent = 0
                 # While it is read the log grows; what came meanwhile may be a backlog of its own.
                 while (end := self._backlog_end(positions)) is not None:
                     self._read_backlog(connection, end)
@@ -369,13 +372,12 @@ class LogReader:
         frames, self._frames = self._frames, Frames()
         batch, start, keepalives = split_frames(frames)
         received = self._received
-        # Both may lie behind what was received before, after a reconnection.
-        self._received = max(self._received, start)
-        last: Keepalive | None = None
-        for before, keepalive in keepalives:
-            self._received = max(self._received, keepalive.wal_end)
-            # Only a keepalive behind the last message says that no change lies before its position.
-            last = keepalive if before == len(batch) else None
+        self.sent = max([self.sent, start, *(keepalive.wal_end for _, keepalive in keepalives)])
+        # What is sent may lie behind what was received before, after a reconnection.
+        self._received = max(received, self.sent)
+        # Only a keepalive behind the last message says that no change lies before its position.
+        before, last = keepalives[-1] if keepalives else (0, None)
+        last = last if before == len(batch) else None
         self._note_reading(advances=self._received > received)
         if len(batch) or self._received > received:
             self.heard = time.monotonic()  # also without changes for this reader: the server makes progress
@@ -404,7 +406,7 @@ class LogReader:
         try:
             self.feed.decode(batch, streamed=streamed)
         finally:
-            self.is_waiting = False
+            self.is_waiting, self.heard = False, time.monotonic()
 
     def _keep_waiting(self, server_mark: str) -> None:
         """Keep the connection while a transaction is awaited that may stay invisible for hours.
@@ -412,7 +414,7 @@ class LogReader:
         Raises:
             HeadraceError: CONNECTION: another server is asked than sends the log, or the reader is closed.
         """
-        self.is_waiting = True
+        self.is_waiting, self.heard = True, time.monotonic()
         if self._closing.is_set():
             raise _ClosedError(Kind.CONNECTION, "the reader was closed")
         self._check_renewal()

@@ -155,14 +155,16 @@ class ChangeStream:
         """Return the changes in (start, end]; wait until they have arrived, as after a restart.
 
         Raises:
-            HeadraceError: CONTINUITY where the server is connected and sends nothing for `timeout` seconds
-                before they have arrived; INTERNAL where `start` lies before the confirmed offset.
+            HeadraceError: CONTINUITY where the server has sent more than these, they lack all the same, and nothing
+                comes for `timeout` seconds; INTERNAL where `start` lies before the confirmed offset.
         """
         begun = time.monotonic()
         while not self._buffer.wait_until(end, min(timeout, 1.0)):
             heard = self._reader.heard
-            # While there is no connection the reader itself decides how long it tries.
-            if heard is None or time.monotonic() - max(heard, begun) < timeout:
+            # While there is no connection the reader itself decides how long it tries. A server that decodes
+            # a long log, or waits for a standby, has not sent them yet, however long that takes.
+            is_sent = self._reader.sent >= end.order[0]
+            if heard is None or not is_sent or time.monotonic() - max(heard, begun) < timeout:
                 continue
             raise HeadraceError(
                 Kind.CONTINUITY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -319,6 +319,27 @@ def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres, *, is
     end = next_batch(stream, start)
     assert source.number("SELECT count(*) FROM t") == there + 1
     assert ids(table(stream, start, end)) == [1]
+    source.close()
+
+
+@pytest.mark.long
+def test_what_comes_again_waits_for_a_later_commit_that_nobody_can_see(own: EmbeddedPostgres) -> None:
+    """The later one describes a table, and is read together with what comes again."""
+    source = Source(own.create_database("held_later"))
+    source.sql(ROW_TABLE, "CREATE TABLE later (id int)")
+    start = source.publish()
+    insert(source, 1, 1)
+    first = source.stream(start)
+    end = next_batch(first, start)
+    first.close()
+    with ThreadPoolExecutor(2) as pool:
+        with source.commits_held_back():
+            committing = pool.submit(source.sql, "INSERT INTO later VALUES (1)")
+            eventually(lambda: source.query("SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+            repeated = pool.submit(source.stream(start).changes, start, end, 1.0)
+            wait([repeated], timeout=3)
+        committing.result()
+        assert ids(pa.Table.from_batches(repeated.result())) == [1]
     source.close()
 
 
