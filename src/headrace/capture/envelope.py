@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.catalog.known import uncarried_key
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
@@ -180,9 +181,26 @@ def as_maps(columns: Mapping[str, pa.StringArray], mask: pa.BooleanArray | None 
 
 
 def key_texts(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[pa.StringArray]:
-    """Return the keys of one table's changes, column by column: after the change, for a delete before it."""
+    """Return the keys of one table's changes, column by column: after the change, for a delete before it.
+
+    Raises:
+        HeadraceError: REPLICA_IDENTITY where the log does not carry the key of old rows.
+    """
+    _check_carried(changes, key)
     before, after = column_texts(changes.column("before"), key), column_texts(changes.column("after"), key)
     return [pc.if_else(after[name].known, after[name].texts, before[name].texts) for name in key]
+
+
+def _check_carried(changes: pa.RecordBatch, key: tuple[str, ...]) -> None:
+    # A partition has a replica identity of its own, which is altered on its own.
+    has_old = pc.is_in(changes.column("op"), value_set=pa.array([Op.UPDATE.value, Op.DELETE.value]))
+    carried = changes.column(_IDENTITY.name).filter(has_old).drop_null()
+    # Nothing is checked where the log has no old rows.
+    carried = carried.filter(pc.greater(pc.list_value_length(carried), 0))
+    for name in key:
+        if pc.sum(pc.equal(carried.flatten(), name)).as_py() != (len(carried) or None):
+            table = TableName(changes.column("schema")[0].as_py(), changes.column("table")[0].as_py())
+            raise uncarried_key(table, name, next(one for one in carried.to_pylist() if name not in one))
 
 
 def _key(changes: pa.RecordBatch, key: tuple[str, ...]) -> pa.MapArray:

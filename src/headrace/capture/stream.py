@@ -155,8 +155,8 @@ class ChangeStream:
         """Return the changes in (start, end]; wait until they have arrived, as after a restart.
 
         Raises:
-            HeadraceError: CONTINUITY where the server has sent more than these, they lack all the same, and nothing
-                comes for `timeout` seconds; INTERNAL where `start` lies before the confirmed offset.
+            HeadraceError: CONTINUITY where the server has sent more, and nothing comes for `timeout` seconds
+                before they have arrived; INTERNAL where `start` lies before the confirmed offset.
         """
         begun = time.monotonic()
         while not self._buffer.wait_until(end, min(timeout, 1.0)):

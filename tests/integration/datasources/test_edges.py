@@ -143,6 +143,25 @@ def test_a_key_that_the_log_stops_to_carry_ends_the_query(query: Callable[..., Q
 
 
 @pytest.mark.parametrize("envelope", ["rows", "changes", "elements"])
+def test_a_key_that_the_log_stops_to_carry_of_a_partition_ends_the_query(
+    query: Callable[..., Query], envelope: str
+) -> None:
+    one = query(tables="measure", envelope=envelope, **_START)
+    one.sql(
+        "CREATE TABLE measure (at int PRIMARY KEY, name text NOT NULL) PARTITION BY RANGE (at)",
+        "CREATE TABLE early PARTITION OF measure FOR VALUES FROM (0) TO (10)",
+        "CREATE UNIQUE INDEX by_name ON early (name)",
+    )
+    one.step()
+    one.sql("INSERT INTO measure VALUES (1, 'a'), (2, 'b')", "DELETE FROM measure WHERE at = 1")
+    one.take(3)
+    one.sql("ALTER TABLE early REPLICA IDENTITY USING INDEX by_name", "DELETE FROM measure")
+    with pytest.raises(HeadraceError, match="does not carry at of deleted rows of measure") as caught:
+        one.until(lambda: False)
+    assert caught.value.kind is Kind.REPLICA_IDENTITY
+
+
+@pytest.mark.parametrize("envelope", ["rows", "changes", "elements"])
 def test_a_partitioned_table_that_is_emptied_as_a_whole(query: Callable[..., Query], envelope: str) -> None:
     one = query(tables="measure", envelope=envelope, **_START)
     one.sql(

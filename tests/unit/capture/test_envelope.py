@@ -24,7 +24,8 @@ def changes(*rows: tuple[TableName, str, Values | None, Values | None]) -> pa.Re
     given = [
         {
             "schema": table.schema, "table": table.name, "op": op, "_commit_lsn": 7, "_commit_seq": number,
-            "_xid": 9, "_commit_timestamp": 1_000_000, "_identity": ["id"] if op in "ud" else None,
+            "_xid": 9, "_commit_timestamp": 1_000_000,
+            "_identity": list(before) if before and op in "ud" else None,
             "before": None if before is None else list(before.items()),
             "after": None if after is None else list(after.items()),
         }
@@ -62,7 +63,7 @@ def test_each_row_has_its_table_and_its_key_in_the_order_of_the_log() -> None:
     source = batch.column("source").to_pylist()
     assert [one["commit_seq"] for one in source] == [1, 2, 3, 4, 5, 6]
     assert {one["database"] for one in source} == {"shop"}
-    assert [one["identity"] for one in source] == [None, ["id"], ["id"], ["id"], None, None]
+    assert [one["identity"] for one in source] == [None, None, ["a", "b"], ["id"], None, None]
     assert [(one["snapshot"], one["snapshot_attempt"]) for one in source[-2:]] == [(False, None), (True, 3)]
 
 
