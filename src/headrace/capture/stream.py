@@ -6,6 +6,7 @@ These calls run on the caller's thread; `LogReader` reads the log in its own.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,11 +24,19 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
+from headrace.postgres.connection import connect
 from headrace.postgres.session import KeptSession, ReadSession, check_same_server
+from headrace.postgres.slot import held_back, read_slot
 
 _LOG = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+_LOOK_SECONDS = 30.0
+_INVISIBLE = HeadraceError(
+    Kind.CONNECTION,
+    "changes have arrived whose commits are not visible yet: a synchronous standby has not confirmed them",
+    "Start the standbys that synchronous_standby_names asks for, or take out of it those that are gone.",
+)
 
 
 class ChangeStream:
@@ -45,6 +54,7 @@ class ChangeStream:
         self._idle_since = float("-inf") if settings.warm_up else time.monotonic()
         self._session = KeptSession(settings.url)
         self._is_waiting = False  # until transactions are visible
+        self._held, self._next_look = "", time.monotonic() + _LOOK_SECONDS
 
     def open(self) -> None:
         """Start to read the log."""
@@ -91,6 +101,7 @@ class ChangeStream:
         deadline = time.monotonic() + timeout
         end = self._buffer.wait_for_cut(start, limit, timeout)
         if end is None:
+            self._explain_wait(is_invisible=self._reader.is_waiting)
             self._report_visibility(is_visible=not self._reader.is_waiting)
             return self._idle_offset(start)
         is_visible = self._is_visible(self._buffer.xids(start, end), deadline)
@@ -98,8 +109,10 @@ class ChangeStream:
         if not is_visible:
             # A promoted standby may have no such transaction at all.
             self._buffer.check_failed()  # on another log's server they would never be visible
+            self._explain_wait(is_invisible=True)
             return start
         self._idle_since = time.monotonic()
+        self._held, self._next_look = "", self._idle_since + _LOOK_SECONDS
         return replace(end, last=self._buffer.last_before(end) or start.last).not_before(start.lsn)
 
     def is_empty(self, start: Offset, upto: Lsn) -> bool:
@@ -129,6 +142,28 @@ class ChangeStream:
             _LOG.warning("%s; asking again", error)
             self._reader.wait_for_close(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
             return False
+
+    def _explain_wait(self, *, is_invisible: bool) -> None:
+        """Warn of a wait that only people can end, where no other process looks for it."""
+        now = time.monotonic()
+        if self._settings.signals is not None or now < self._next_look:
+            return
+        found = _INVISIBLE if is_invisible else self._find_held_back()
+        cause = "" if found is None else found.cause
+        # Two looks in a row must find it: the first may meet a wait that has just begun.
+        is_held = bool(cause) and cause == self._held
+        if is_held:
+            _LOG.warning("%s The query waits for it", found)
+        self._held, self._next_look = cause, math.inf if is_held else now + _LOOK_SECONDS
+
+    def _find_held_back(self) -> HeadraceError | None:
+        """Return why the server itself sends nothing, where it waits for standbys."""
+        try:
+            with connect(self._settings.url) as connection:
+                facts = read_slot(connection, self._settings.slot)
+        except HeadraceError:
+            return None  # the reader reports a server that is away
+        return held_back() if facts is not None and facts.awaits_standbys else None
 
     def _report_visibility(self, *, is_visible: bool) -> None:
         signals = self._settings.signals
@@ -160,6 +195,7 @@ class ChangeStream:
         """
         begun = time.monotonic()
         while not self._buffer.wait_until(end, min(timeout, 1.0)):
+            self._explain_wait(is_invisible=self._reader.is_waiting)
             heard = self._reader.heard
             # While there is no connection the reader itself decides how long it tries. A server that decodes
             # a long log, or waits for a standby, has not sent them yet, however long that takes.

@@ -291,13 +291,20 @@ def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source,
 
 @pytest.mark.long
 @pytest.mark.parametrize("is_described", [True, False])
-def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres, *, is_described: bool) -> None:
+def test_nothing_is_told_before_everyone_can_see_it(
+    own: EmbeddedPostgres,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_described: bool,
+) -> None:
     """A synchronous standby that does not answer holds a commit back; the log carries it already.
 
     What a table's description means is asked of the catalog, which must show that transaction too.
 
     Flusso's hole 21: a change read before its transaction is visible rebuilds the old state; drasi's hole 1.
     """
+    monkeypatch.setattr("headrace.capture.stream._LOOK_SECONDS", 0.1)
     source = Source(own.create_database(f"held_{is_described}"))
     source.sql(ROW_TABLE)
     start = source.publish()
@@ -315,6 +322,10 @@ def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres, *, is
         began = time.monotonic()
         assert stream.next_offset(start, EVERYTHING, 1.0) == start
         assert 0.9 < time.monotonic() - began < 5
+        said = "a synchronous standby has not confirmed them"
+        eventually(lambda: stream.next_offset(start, EVERYTHING, 0.2) != start or said in caplog.text)
+        stream.next_offset(start, EVERYTHING, 0.5)
+        assert caplog.text.count(said) == 1
     committing.result()
     end = next_batch(stream, start)
     assert source.number("SELECT count(*) FROM t") == there + 1
@@ -340,6 +351,31 @@ def test_what_comes_again_waits_for_a_later_commit_that_nobody_can_see(own: Embe
             wait([repeated], timeout=3)
         committing.result()
         assert ids(pa.Table.from_batches(repeated.result())) == [1]
+    source.close()
+
+
+@pytest.mark.long
+def test_a_standby_that_must_have_the_changes_first_is_named(
+    own: EmbeddedPostgres, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.capture.stream._LOOK_SECONDS", 0.1)
+    source = Source(own.create_database("behind_standby"))
+    if source.number("SELECT current_setting('server_version_num')") < 170000:
+        pytest.skip("synchronized_standby_slots is of PostgreSQL 17")
+    source.sql(ROW_TABLE, f"CREATE PUBLICATION {source.publication} FOR ALL TABLES")
+    source.query(
+        "SELECT pg_create_logical_replication_slot($1, 'pgoutput', failover => true),"
+        " pg_create_physical_replication_slot('standby')",
+        source.slot,
+    )
+    source.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby'", "SELECT pg_reload_conf()")
+    start = Offset(source.confirmed())
+    insert(source, 1, 1)
+    stream = source.stream(start)
+    eventually(lambda: stream.next_offset(start, EVERYTHING, 0.1) != start or "a standby" in caplog.text)
+    assert "synchronized_standby_slots" in caplog.text
+    source.sql("ALTER SYSTEM RESET synchronized_standby_slots", "SELECT pg_reload_conf()")
+    next_batch(stream, start)
     source.close()
 
 
