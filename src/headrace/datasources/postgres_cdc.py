@@ -68,6 +68,11 @@ from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
 _LOG = logging.getLogger(__name__)
+_READ_AGAIN = (
+    "the first rows are read again from the beginning, because the process that read them has ended. A "
+    "trigger that ends after one batch (once, and availableNow on PySpark 4.0 and 4.1) never gets past them: "
+    "use another trigger until they are read"
+)
 _Result = TypeVar("_Result")
 
 
@@ -297,6 +302,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress: dict[str, Any] = {}
         # Another process has planned the parts, or died: the attempt begins anew, in another snapshot.
         if self._rows is None and (tables or not done.tables):
+            if done.parts:
+                _LOG.warning("%s", _READ_AGAIN)
             self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)
             shape = None if self._plan is None else self._plan.shape
             rows.plan(tables or self._tables.read_all(), shape, followed, self._tables.note_rows)

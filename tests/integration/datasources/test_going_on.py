@@ -414,6 +414,20 @@ def test_killed_while_the_rows_of_a_new_table_are_read(query: Callable[..., Quer
     )
 
 
+def test_first_rows_that_are_read_again_are_told_of(
+    query: Callable[..., Query], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trigger of one batch would read them for ever, and nothing else."""
+    one = query()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.step()
+    assert "read again" not in caplog.text
+    one.restart()
+    one.settle()
+    assert caplog.text.count("read again") == 1
+    assert [row["_snapshot_attempt"] for row in one.rows] == [1, 2, 2]
+
+
 def test_a_batch_that_is_repeated_has_the_tables_that_it_had(query: Callable[..., Query]) -> None:
     one = query(tables="item", envelope="changes", **_START)
     one.sql(_TAG, f"CREATE PUBLICATION {one.slot} FOR ALL TABLES")
