@@ -112,8 +112,9 @@ def test_what_fails_is_not_counted_as_done(shown: RunBoard, action: Action) -> N
 
 
 def test_a_run_is_not_ready_while_a_query_that_has_failed_is_closed(shown: RunBoard) -> None:
-    desired = Desired({UNIT: Definition("aa")})
-    shown.show(settled_world((SERVED,), query=QUERY), desired, has_begun=True)
+    state = PipelineState("7", 1, 5, "s", "p", "following", 10, 50, (SERVED,), catalog="text")
+    world = settled_world((SERVED,), state=state, query=QUERY)
+    shown.show(world, Desired({UNIT: Definition("aa")}), has_begun=True)
     assert shown.board.ready
     lost = HeadraceError(Kind.WORKER_LOST, "a Python process was lost")
     shown.announce(CloseQuery(lost.cause, lost))
