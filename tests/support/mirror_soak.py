@@ -210,7 +210,8 @@ class MirrorSoak:
                     self._write(_VERSIONS, draw, transactions=1)
                     snapshots.append(self._read_versions())
         self._converge()
-        if self._count_loads() > loads:  # of an alteration of before: a load tells nothing of what was between
+        # Of an alteration of before; a load tells nothing of what was between.
+        if self._count_loads() > loads:
             return
         for position, rows in snapshots:
             found = self._versions_at(position)
