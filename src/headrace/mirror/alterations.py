@@ -173,9 +173,7 @@ def altered_rows(
 
 def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether a column that was altered without a rewrite has its values as the lake has them."""
-    was_nulled, is_nulled = (NULLED in field.metadata for field in (old, new))
-    # Before that, all values did fit; but infinite moments are no NULL then.
-    if was_nulled != is_nulled and (was_nulled or pa.types.is_temporal(new.type)):
+    if _has_other_nulls(old, new):
         return False
     if old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE]:
         return True
@@ -186,6 +184,13 @@ def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
         return True
     names = (field.metadata[TYPE].decode().partition("(")[0] for field in (old, new))
     return all(name in _TEXTS for name in names)
+
+
+def _has_other_nulls(old: pa.Field, new: pa.Field) -> bool:
+    """Tell whether a column may have NULL now for other values than before."""
+    was_nulled, is_nulled = (NULLED in field.metadata for field in (old, new))
+    # Where it was not, all values did fit; but infinite moments were no NULL then.
+    return was_nulled != is_nulled and (was_nulled or pa.types.is_temporal(new.type))
 
 
 def _can_cast(old: pa.Field, new: pa.Field) -> bool:

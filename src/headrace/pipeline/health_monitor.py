@@ -127,11 +127,15 @@ class HealthMonitor:
         cluster = self._try(self._look_at_cluster)
         if self.error is None and self._stall is None:  # while a query runs, the stall monitor shows them
             show_positions(self.board, self.slot, self.store)
+        self._show(cluster or waits_for)
+
+    def _show(self, error: HeadraceError | None) -> None:
+        """Show what is wrong: with the server, an `error` beside it, or what the source waits for."""
         if self._stall is not None and self._stall.is_stalled:
             # A stall says more of the same cause. What is still wrong behind it is told again.
             self._shown = None
-        elif (error := self.error or cluster or waits_for or self._reader_error()) is not None:
-            self._show_failure(error)
+        elif (found := self.error or error or self._reader_error()) is not None:
+            self._show_failure(found)
         elif self._signals is not None or self._shown is not None:
             self._shown = None
             self.board.recovered()

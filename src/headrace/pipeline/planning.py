@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headrace.assembly.transform import transform_digest
 from headrace.catalog.needs import Needs
@@ -14,6 +15,8 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.resolution import plan_resolution
 from headrace.state import GenerationState, PipelineState
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(eq=False, slots=True)
@@ -77,9 +80,8 @@ class Plans:
         }
         specs = {generation.generation: spec for generation, spec in known.items()}
 
-        def by_name(value: Callable[[GenerationState], str | None]) -> dict[str, str]:
-            found = {generation.generation: value(generation) for generation in known}
-            return {name: text for name, text in found.items() if text is not None}
+        def by_name(value: Callable[[GenerationState], _Value]) -> dict[str, _Value]:
+            return {generation.generation: value(generation) for generation in known}
 
         return DocumentsPlan(
             specs=specs,
@@ -87,10 +89,8 @@ class Plans:
             resolution=plan_resolution(
                 specs.values(),
                 catalog,
-                {generation.generation: generation.as_of for generation in known},
-                # A row that moves in its file while ranges are read may be in none of them. Only a sink that
-                # lists its ids shows that.
-                {generation.generation for generation in known if target.is_plain and generation.building},
+                by_name(lambda generation: generation.as_of),
+                _filled_blindly(known) if target.is_plain else (),
             ),
             targets=by_name(lambda generation: generation.write_alias),
             writer=target.writer_options(),
@@ -102,9 +102,17 @@ class Plans:
             served=frozenset(generation.generation for generation in known if generation.published),
             kind=target.kind,
             refreshed=by_name(lambda generation: target.prefix + generation.index) if target.is_eager else {},
-            mirrors={generation.generation: mirrors.get(generation.index, ()) for generation in known},
+            mirrors=by_name(lambda generation: mirrors.get(generation.index, ())),
             code={name: transform_digest(name) for spec in specs.values() if (name := spec.transform)},
         )
+
+
+def _filled_blindly(generations: Iterable[GenerationState]) -> set[str]:
+    """Return the generations of a sink that lists no ids which may lack a row until it is updated.
+
+    A row that moves in its file while ranges are read may be in none of them.
+    """
+    return {generation.generation for generation in generations if generation.building}
 
 
 def _followed(state: PipelineState, sink: str | None = None) -> list[GenerationState]:

@@ -8,6 +8,7 @@ states go.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import psycopg
 
@@ -252,13 +253,20 @@ def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
 
 def _find_refusal(text: str, address: Address) -> HeadraceError | None:
     """Return what the attempts to connect mean; None where nothing says that they cannot succeed."""
-    # Of several hosts or addresses psycopg lists each. One that may pass may be the primary's.
-    attempts = _ATTEMPT.split(text)[1:] or [text]
-    # libpq tries each with TLS, then without: what passes with TLS may be refused in the clear.
-    lines = [line for attempt in attempts for line in _LINE.split(attempt)[1:] or [attempt]]
-    refusals = [_connection_refusal(_as_line(line), address) for line in lines if _NO_TICKET not in line]
+    refusals = [_connection_refusal(_as_line(line), address) for line in _attempts(text)]
+    # One that may pass may be the primary's.
     passing = (found for found in refusals if found is None or found.retry is not Retry.NEVER)
     return next(passing, refusals[0] if refusals else None)
+
+
+def _attempts(text: str) -> Iterator[str]:
+    """Yield what is said of each attempt to connect."""
+    # Of several hosts or addresses psycopg lists each.
+    for attempt in _ATTEMPT.split(text)[1:] or [text]:
+        # libpq tries each with TLS, then without: what passes with TLS may be refused in the clear.
+        for line in _LINE.split(attempt)[1:] or [attempt]:
+            if _NO_TICKET not in line:
+                yield line
 
 
 def _as_line(text: str) -> str:
