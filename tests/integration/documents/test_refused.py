@@ -361,6 +361,22 @@ def test_an_index_that_is_closed_when_its_table_is_emptied_waits_alone(make: Mak
     assert (world.ids(), deferred.count()) == (set(), 0)
 
 
+def test_an_index_whose_table_is_locked_waits_alone_where_all_of_it_is_written_again(make: Make) -> None:
+    world = make(skip_rejected=frozenset({"thing"}))
+    world.seed(1)
+    writes: tuple[Callable[[], object], ...] = (
+        lambda: world.worker.rewrite_all("thing", 2),
+        lambda: world.worker._delete_gone({"thing": [("a",)]}, 2),
+    )
+    for write in writes:
+        with psycopg.connect(world.url) as other:
+            other.execute("LOCK TABLE thing")
+            with pytest.raises(HeadraceError) as caught:
+                write()
+        assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset({"thing"}))
+    assert world.worker.rewrite_all("thing", 2).upserted == 3
+
+
 def test_a_plain_sink_loses_what_the_primary_had_refused(make: Make) -> None:
     """It may have taken what the cluster, whose ids it goes by, does not hold."""
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})

@@ -293,8 +293,10 @@ class Worker:
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._deferred.add(index, chunks, version)
 
+        unit = plan.unit_of(index)
         for attempt in self._policy.attempts():
-            with attempt, self._open_session() as session:
+            # A table that is locked holds up this index, and none beside it.
+            with attempt, failures_of(unit), locks_of(unit), self._open_session() as session:
                 session.await_replay(version, self._ending)
                 deferral = Deferral(TaskShare(), plan.large_change, 0, defer, chunk)
                 self._add_all(deferral, session, index)
@@ -422,10 +424,17 @@ class Worker:
                 gone = (
                     operation
                     for index, keys in index_keys.items()
-                    for operation in self._assembler(session, index).absent(keys, version)
+                    for operation in self._absent(session, index, keys, version)
                 )
                 return self.sink.delivery.write(gone, version)
         raise AssertionError("tenacity re-raises the last error")
+
+    def _absent(
+        self, session: ReadSession, index: str, keys: Sequence[Key], version: Lsn
+    ) -> Iterator[DocumentOperation]:
+        unit = self.work.plan.unit_of(index)
+        with failures_of(unit), locks_of(unit):
+            yield from self._assembler(session, index).absent(keys, version)
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
         for attempt in retrying(ending=self._ending):
