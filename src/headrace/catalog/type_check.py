@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
+
 from headrace.catalog.comparison import BUILT_IN, is_foreign
 from headrace.catalog.table import Column
 from headrace.schema.language import READS, SCALARS, TEXTUAL
@@ -29,7 +31,7 @@ _ALIASES = {
 _WITHOUT_ORDER = frozenset({"json", "xml", "point", "box", "polygon", "path", "circle", "line", "lseg"})
 _NUMBERS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
 _INTEGERS = frozenset({"int2", "int4", "int8"})
-_WHOLE_TYPES = frozenset({"byte", "short", "integer", "long"})
+_WHOLE_BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
 _FRACTION_TYPES = frozenset({"float", "double", "half_float", "scaled_float"})
 
 
@@ -69,14 +71,17 @@ def custom_remedy(field: ColumnField, column: Column) -> str:
 def accepts(kind: str, value: Scalar) -> bool:
     """Return whether an index accepts `value` for a field of type `kind`; True where that is not known."""
     if kind == "boolean":
-        return value in (True, False, "true", "false", "")
-    if kind not in _WHOLE_TYPES | _FRACTION_TYPES:
+        return isinstance(value, bool) or str(value) in {"true", "false", ""}
+    if kind not in _WHOLE_BITS.keys() | _FRACTION_TYPES:
         return True
     try:
-        float(value)
-    except ValueError:
+        number = Decimal(str(value))
+    except InvalidOperation:
         return False
-    return not isinstance(value, bool)
+    bits = _WHOLE_BITS.get(kind)
+    if bits is None:
+        return number.is_finite()
+    return number.is_finite() and number % 1 == 0 and -(2**bits) <= number < 2**bits
 
 
 def reads_custom(declared: tuple[str, ...], column: Column) -> bool:

@@ -4,37 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.errors import Kind
 from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.identity import IdentityFacts, alter_identity
 from headrace.postgres.publication import OPERATIONS, PublicationFacts, RecordedIdentity, SetupRecord
 from headrace.postgres.quoting import identifier, literal
-from headrace.postgres.slot import SlotFacts
+from headrace.postgres.slot import SlotFacts, slot_problem
 
 
 def plan_teardown(
-    tables: Sequence[IdentityFacts], *, publication: PublicationFacts | None, slot: SlotFacts | None
+    tables: Sequence[IdentityFacts],
+    *,
+    publication: PublicationFacts | None,
+    slot: SlotFacts | None,
+    database: str,
 ) -> SetupPlan:
     """Plan to take back what Headrace created: slot, publication, replica identities, indexes.
 
     Args:
         tables: `read_identities` of the tables in the publication's record.
         publication: the publication; it is dropped, and its record undone, only where Headrace created it.
-        slot: the slot, which is dropped; None where there is none.
+        slot: the slot of the deployment's name; it is dropped only where Headrace can have created it. None
+            where there is none.
+        database: the deployment's.
     """
-    # The slot first: it is what keeps the server's log, and the rest may fail.
-    steps = () if slot is None else (_drop_slot(slot.name),)
+    foreign = None if slot is None else slot_problem(slot, database)
+    steps: tuple[Step, ...] = ()
+    stays: tuple[str, ...] = ()
+    if foreign is not None and foreign.kind is Kind.CONFIG:  # another program has one of this name
+        stays = (f"{foreign.cause}: it stays",)
+    elif slot is not None:
+        # The slot first: it is what keeps the server's log, and the rest may fail.
+        steps = (_drop_slot(slot.name),)
     if publication is None:
-        return SetupPlan(steps)
+        return SetupPlan(steps, warnings=stays)
     if publication.record is None:
-        stays = f"the publication {identifier(publication.name)} was not created by Headrace and stays"
-        return SetupPlan(steps, warnings=(stays,))
+        named = f"the publication {identifier(publication.name)} was not created by Headrace and stays"
+        return SetupPlan(steps, warnings=(*stays, named))
     restored, warnings, used = _restore_identities(publication.record, tables)
     dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes - used))
     silenced = (_stop_publishing(publication.name),) if restored else ()
     # The publication last: its comment is the record by which a second call finishes the work.
     last = _drop_publication(publication.name)
-    return SetupPlan((*steps, *silenced, *restored, *dropped, last), warnings=tuple(warnings))
+    return SetupPlan((*steps, *silenced, *restored, *dropped, last), warnings=(*stays, *warnings))
 
 
 def _restore_identities(

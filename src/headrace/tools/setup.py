@@ -141,7 +141,8 @@ def plan_teardown(
         published = read_publication(connection, project.publication)
         record = None if published is None else published.record
         tables = read_identities(connection, () if record is None else record.identities)
-        plan = plan_steps(tables, publication=published, slot=read_slot(connection, project.slot))
+        slot, database = read_slot(connection, project.slot), connection.info.dbname
+        plan = plan_steps(tables, publication=published, slot=slot, database=database)
         aliases = tuple(project.primary.prefix + name for name in project.specs) if indexes else ()
         yield PlannedTeardown(plan, aliases, project, endpoints, connection, is_claimed, reporter)
 

@@ -60,6 +60,7 @@ def torn_down(connection: Connection, slot: str | None = None) -> SetupPlan:
         read_identities(connection, publication.record.identities),
         publication=publication,
         slot=None if slot is None else read_slot(connection, slot),
+        database=connection.info.dbname,
     )
 
 
@@ -219,7 +220,7 @@ def test_teardown_leaves_what_others_made(connection: Connection) -> None:
     assert identity(connection, ORDERS) == ("full", None)
     execute(connection, 'CREATE PUBLICATION "Pub ""A""" FOR ALL TABLES')
     foreign = read_publication(connection, PUBLICATION)
-    plan = plan_teardown([], publication=foreign, slot=None)
+    plan = plan_teardown([], publication=foreign, slot=None, database=connection.info.dbname)
     assert plan.steps == ()
     assert "stays" in plan.warnings[0]
 

@@ -6,6 +6,7 @@ import pytest
 
 from headrace.errors import Kind
 from headrace.postgres.slot import SlotFacts, slot_problem
+from headrace.postgres.teardown import plan_teardown
 
 SLOT = SlotFacts(
     name="s",
@@ -21,6 +22,21 @@ SLOT = SlotFacts(
     safe_wal_size=None,
     current=300,
 )
+
+
+@pytest.mark.parametrize(
+    ("slot", "drops"),
+    [
+        (SLOT, True),
+        (replace(SLOT, restart=None, wal_status="lost"), True),
+        (replace(SLOT, database="another"), False),
+        (replace(SLOT, plugin="wal2json"), False),
+        (replace(SLOT, kind="physical", plugin=None, database=""), False),
+    ],
+)
+def test_a_teardown_drops_only_a_slot_that_can_be_its_own(slot: SlotFacts, *, drops: bool) -> None:
+    plan = plan_teardown([], publication=None, slot=slot, database="shop")
+    assert (len(plan.steps), len(plan.warnings)) == ((1, 0) if drops else (0, 1))
 
 
 def test_lag_and_retained_log_are_never_negative() -> None:
