@@ -356,6 +356,38 @@ def unexpected(
     return HeadraceError(kind, cause, remedy, f"{what}: {error!r}").concerning(**concerns)
 
 
+def as_locked(error: HeadraceError, units: Iterable[str]) -> HeadraceError:
+    """Return the error as one (LOCKED) behind which these units wait, and no others."""
+    return HeadraceError(Kind.LOCKED, error.cause, error.remedy, error.detail).concerning(units=units)
+
+
+class Refusals:
+    """Measures how long a login is refused that was taken before.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first = self._last = -math.inf
+
+    def forget(self) -> None:
+        """Begin to measure again: the login was taken."""
+        self._last = -math.inf
+
+    def note(self, apart: float) -> float:
+        """Note a refusal; return how long (seconds) they have lasted.
+
+        One that comes more than `apart` seconds behind the last one begins another series.
+        """
+        now = self._clock()
+        if now - self._last > apart:
+            self._first = now
+        self._last = now
+        return now - self._first
+
+
 class Patience:
     """Counts the tries of an action, and ends those that a policy limits.
 

@@ -197,8 +197,9 @@ def _check_carried(changes: pa.RecordBatch, key: tuple[str, ...]) -> None:
     carried = changes.column(_IDENTITY.name).filter(has_old).drop_null()
     # Nothing is checked where the log has no old rows.
     carried = carried.filter(pc.greater(pc.list_value_length(carried), 0))
+    names = carried.flatten()
     for name in key:
-        if pc.sum(pc.equal(carried.flatten(), name)).as_py() != (len(carried) or None):
+        if pc.sum(pc.equal(names, name)).as_py() != (len(carried) or None):
             table = TableName(changes.column("schema")[0].as_py(), changes.column("table")[0].as_py())
             raise uncarried_key(table, name, next(one for one in carried.to_pylist() if name not in one))
 

@@ -23,6 +23,7 @@ from headrace.model.names import TableName
 from headrace.model.values import column_texts
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
+from headrace.postgres.server_errors import has_state
 from headrace.postgres.session import KeptSession, ReadSession
 
 Key = tuple[str | None, ...]
@@ -94,8 +95,7 @@ def _read_again(
 
 
 _KEYS_AT_ONCE = 1_000
-# undefined_column; a cause ends with the server's code.
-_NO_COLUMN = "(SQLSTATE 42703)"
+_NO_COLUMN = "42703"
 _COLUMNS = """
 SELECT a.attname::text
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -149,7 +149,7 @@ class Reread:
             return self._read(session, keys, columns)
         except HeadraceError as error:
             # A dropped column has no value to be read, and the log still names it in older rows.
-            if not self.may_change or not error.cause.endswith(_NO_COLUMN):
+            if not self.may_change or not has_state(error, _NO_COLUMN):
                 raise
         existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
         present = [name for name in columns if name in existing]

@@ -334,7 +334,7 @@ class Backfill:
         """
         if self._exported() is not None:  # one snapshot, in which each row is in one place
             return True
-        with ReadSession(self.work.endpoints.database) as session:
+        with self._reading() as session:
             end = end_of_commits(session.query)
         request, deadline = PositionRequest(state, self.work.plan.key), time.monotonic() + seconds
         pause = _STREAM_LOOK

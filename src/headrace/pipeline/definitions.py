@@ -311,9 +311,11 @@ class Definitions:
 
     def _find_unprepared(self, steps: Sequence[Step]) -> Iterator[str]:
         """Yield the indexes that a step of the set-up concerns."""
+        if not steps:  # as nearly always, in every round
+            return
         roots = roots_of(self.inspection.identities)
         concerned = [{roots.get(table, table) for table in step.tables} for step in steps]
-        for name in self.inspection.project.specs if steps else ():
+        for name in self.inspection.project.specs:
             tables = self.inspection.usage(name).keys()
             if any(not some or not some.isdisjoint(tables) for some in concerned):
                 yield name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, as_locked
 from headrace.postgres.server import IN_TRANSACTION, session_text
 
 # Who only waits for this lock counts too: the server queues all later readers behind that session.
@@ -40,7 +40,7 @@ def locks_of(unit: str) -> Iterator[None]:
     try:
         yield
     except (LockedError, OtherServerError) as error:
-        raise HeadraceError(Kind.LOCKED, error.cause, error.remedy).concerning(units=[unit]) from error
+        raise as_locked(error, [unit]) from error
 
 
 def lock_error(query: Callable[[str], list[tuple[Any, ...]]], seconds: float) -> LockedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Refusals
 
 _REFUSED_SECONDS = 300.0
 """How long a login that was taken may be refused; refusals further apart are not of one series."""
@@ -23,27 +23,23 @@ class Logins:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Of each login: its first and its last refusal since it was taken.
-        self._refusals: dict[tuple[str, str], tuple[float, float] | None] = {}
+        # Of each login that was taken.
+        self._refusals: dict[tuple[str, str], Refusals] = {}
 
     def expect(self, url: str, replication: str = "") -> None:
         """Note that the run has logged in so before this process was started."""
-        self._refusals.setdefault((url, replication))
+        self._refusals.setdefault((url, replication), Refusals(self._clock))
 
     def note_success(self, url: str, replication: str) -> None:
         """Note that the server took a login."""
-        self._refusals[url, replication] = None
+        self._refusals[url, replication] = Refusals(self._clock)
 
     def judge(self, url: str, replication: str, error: HeadraceError) -> HeadraceError:
         """Return the error of a failed login; for some minutes one that passes, where it was taken before."""
-        if error.kind is not Kind.AUTHENTICATION or (url, replication) not in self._refusals:
+        known = self._refusals.get((url, replication))
+        if error.kind is not Kind.AUTHENTICATION or known is None:
             return error
-        now = self._clock()
-        first, last = self._refusals[url, replication] or (now, now)
-        if now - last > _REFUSED_SECONDS:
-            first = now
-        self._refusals[url, replication] = first, now
-        if now - first > _REFUSED_SECONDS:
+        if known.note(_REFUSED_SECONDS) > _REFUSED_SECONDS:
             return error
         return HeadraceError(
             Kind.CONNECTION,

@@ -410,6 +410,11 @@ def is_refused_value(error: HeadraceError) -> bool:
     return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
 
 
+def has_state(error: HeadraceError, *states: str) -> bool:
+    """Return whether the server has answered a statement with one of these SQLSTATEs."""
+    return error.cause.endswith(tuple(f"(SQLSTATE {state})" for state in states))
+
+
 def is_refused_row(error: HeadraceError) -> bool:
     """Return whether a statement was refused for the content of some row.
 

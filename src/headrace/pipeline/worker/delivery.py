@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from headrace.errors import HeadraceError, Kind, retrying
+from headrace.errors import HeadraceError, Kind, as_locked, retrying
 from headrace.model.changes import DocumentOperation, Key, key_of_id
 from headrace.model.lsn import Lsn
 from headrace.model.units import are, quantity
@@ -289,7 +289,7 @@ def _error_of_index(error: HeadraceError, unit: str) -> HeadraceError:
     """
     if error.kind not in {Kind.SINK_BUSY, Kind.SINK_REJECTED, Kind.AUTHENTICATION}:
         return error
-    return HeadraceError(Kind.LOCKED, error.cause, error.remedy, error.detail).concerning(units=[unit])
+    return as_locked(error, [unit])
 
 
 _Item = TypeVar("_Item")

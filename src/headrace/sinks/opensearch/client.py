@@ -28,7 +28,7 @@ from tenacity.stop import stop_base
 from urllib3.exceptions import HTTPError
 from urllib3.util import parse_url
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Refusals, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.pinned_connection import pinned_pools
@@ -246,7 +246,7 @@ class Client:
         self._read_attempts = read_attempts
         self._product: Product | None = None
         self._accepted = accepted
-        self._refusals: tuple[float, float] | None = None
+        self._refusals = Refusals()
         self._recovered_at = -_RESTART_SECONDS
 
     @property
@@ -317,13 +317,7 @@ class Client:
         # One refusal among accepted requests is a missing permission, and no start of the cluster.
         if answer.status == _FORBIDDEN and not self._is_refused_everything():
             return False
-        now = time.monotonic()
-        first, last = self._refusals or (now, now)
-        # Else a refusal of last week would count as the beginning of this one.
-        if now - last > _SERIES_SECONDS:
-            first = now
-        self._refusals = first, now
-        return now - first <= _REFUSED_SECONDS
+        return self._refusals.note(_SERIES_SECONDS) <= _REFUSED_SECONDS
 
     def _is_refused_everything(self) -> bool:
         """Tell whether the user may not even ask for the health, as every run does before it starts."""
@@ -434,7 +428,8 @@ class Client:
             # A node that works is kept: its connections are open.
             self._first = (node + 1) % len(urls) if response.status in _TRY_ANOTHER_NODE else node
             if response.status // 100 == 2:  # noqa: PLR2004
-                self._accepted, self._refusals = True, None
+                self._accepted = True
+                self._refusals.forget()
             return Answer(response.status, response.data, _place(urls[node]))
         raise AssertionError("there is at least one node")
 

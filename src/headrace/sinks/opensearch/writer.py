@@ -11,7 +11,7 @@ from typing import Self
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry, as_locked
 from headrace.model.changes import DocumentOperation
 from headrace.model.units import quantity
 from headrace.sinks.activity import Activity, ReportTo
@@ -368,8 +368,7 @@ def _give_up(state: RetryCallState) -> None:
     assert isinstance(error, HeadraceError)
     if not error.units:
         raise error
-    locked = HeadraceError(Kind.LOCKED, error.cause, error.remedy, error.detail)
-    raise locked.concerning(units=error.units) from error
+    raise as_locked(error, error.units) from error
 
 
 def _stale(part: Sequence[Item], url: str) -> HeadraceError:
