@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.spark.session import LocalSpark, local_spark
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +27,9 @@ def make_database(
     yield make
     for name in names:
         postgres.drop_database(name)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[LocalSpark]:
+    with local_spark(master="local[2]") as one:
+        yield one

@@ -3,87 +3,37 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from headrace.config.deployment import BackfillConfig
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
-from headrace.pipeline.backfill import Backfill
-from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import connect, execute, query
-from headrace.sinks.opensearch import Endpoint
-from headrace.spark.jobs import JobGate
-from headrace.spark.session import LocalSpark, local_spark
-from headrace.state import GenerationState, PipelineState, StateKey, StateStore
-from headrace.status.board import StatusBoard
-from integration.documents.indexed_database import IndexedDatabase
+from headrace.spark.session import LocalSpark
+from integration.documents.backfilled_database import BackfilledDatabase
 from support.http_proxy import Cut, HttpProxy, Request
 
-SCHEMA = """
-version: 1
-table: person
-primary_key: id
-fields:
-  - keyword: name
-"""
 TABLES = (
     "CREATE TABLE person (id int PRIMARY KEY, name text)",
     "INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 30) AS n",
 )
 
 
-class World(IndexedDatabase):
+class World(BackfilledDatabase):
     """A database and its documents, of which one is missing in the index."""
 
     def __init__(self, url: str, front: HttpProxy, node: str, folder: Path, spark: LocalSpark) -> None:
-        super().__init__(url, node, folder, SCHEMA)
-        self.front = front
-        self.spark = spark
-        made = self.new_generation()
-        self.name = made.index
-        self.spec = replace(self.spec, name=made.index)
-        key = StateKey(f"s{uuid.uuid4().hex[:8]}", "test_ending_")
-        self.work = Work(self.plan_of(made, key=key), Endpoints(url, Endpoint((front.url,))))
-        position = self.position()
-        self.generation = GenerationState("people", made.index, "1", "aa", joined=position)
-        state = PipelineState("7", 1, 5, "s", "p", "following", position, position, (self.generation,))
-        self.store = StateStore(self.client, key)
-        self.store.load()
-        self.store.save(state)
+        super().__init__(url, front, node, folder, spark)
         filled = self.backfill()
         assert until(lambda: (seen := filled.seen()) is not None and seen.complete, 60), filled.seen()
-        self.client.call("DELETE", f"/{made.index}/_doc/7")
+        self.client.call("DELETE", f"/{self.name}/_doc/7")
 
     def waits_for_a_lock(self) -> bool:
         with connect(self.url) as connection:
             here = "SELECT wait_event_type FROM pg_stat_activity WHERE datname = current_database()"
             return ("Lock",) in query(connection, here)
-
-    def backfill(self) -> Backfill:
-        """Fill the index, behind what an earlier one has filled: then only the ids are compared."""
-        filling = Backfill(
-            self.generation,
-            self.spark,
-            self.work,
-            self.store,
-            StatusBoard(),
-            snapshot=None,
-            limits=BackfillConfig(),
-            job_gate=JobGate(),
-        )
-        filling.start()
-        return filling
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[LocalSpark]:
-    with local_spark(master="local[2]") as one:
-        yield one
 
 
 @pytest.fixture

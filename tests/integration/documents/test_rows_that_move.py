@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,34 +14,16 @@ from headrace.config.deployment import BackfillConfig
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.pipeline.backfill import Backfill
-from headrace.pipeline.worker.plan import Endpoints, Work
-from headrace.sinks.opensearch import Endpoint
+from headrace.pipeline.worker.plan import Work
 from headrace.sinks.opensearch.documents import document
 from headrace.sinks.stdout.relay import Relay
 from headrace.sinks.stdout.writer import StdoutWriter
-from headrace.spark.jobs import JobGate
-from headrace.spark.session import LocalSpark, local_spark
-from headrace.state import (
-    Counters,
-    GenerationState,
-    PipelineState,
-    PositionRequest,
-    Quarantine,
-    StateKey,
-    StateStore,
-)
+from headrace.spark.session import LocalSpark
+from headrace.state import Counters, PositionRequest, Quarantine
 from headrace.state.quarantine import Quarantined
-from headrace.status.board import StatusBoard
-from integration.documents.indexed_database import IndexedDatabase
+from integration.documents.backfilled_database import BackfilledDatabase
 from support.http_proxy import HttpProxy, Request
 
-SCHEMA = """
-version: 1
-table: person
-primary_key: id
-fields:
-  - keyword: name
-"""
 _ROWS = 60_000
 _MOVED, _DELETED = _ROWS - 1, 201
 TABLES = (
@@ -55,34 +36,16 @@ TABLES = (
 )
 
 
-class World(IndexedDatabase):
-    """A table of several ranges, of which a proxy lets the documents through."""
+class World(BackfilledDatabase):
+    """A table of several ranges, which one task reads; a proxy lets its documents through."""
+
+    limits = BackfillConfig(connections=1)
 
     def __init__(self, url: str, front: HttpProxy, node: str, folder: Path, spark: LocalSpark) -> None:
-        super().__init__(url, node, folder, SCHEMA)
-        self.front, self.spark, self.moved = front, spark, threading.Event()
-        made = self.new_generation()
-        self.name = made.index
-        self.spec = replace(self.spec, name=made.index)
-        self.key = StateKey(f"s{uuid.uuid4().hex[:8]}", "test_moving_")
-        plan = self.plan_of(made, key=self.key, quarantine={made.index: "keep"})
-        self.work = Work(plan, Endpoints(url, Endpoint((front.url,))))
-        position = self.position()
-        self.generation = GenerationState(made.index, made.index, "1", "aa", joined=position)
-        self.store = StateStore(self.client, self.key)
-        self.store.load()
-        self.store.save(
-            PipelineState("7", 1, 5, "s", "p", "following", position, position, (self.generation,))
-        )
-
-    def backfill(self) -> Backfill:
-        """Fill the index with one task at a time."""
-        limits = BackfillConfig(connections=1)
-        filling = Backfill(
-            self.generation, self.spark, self.work, self.store, StatusBoard(), None, limits, JobGate()
-        )
-        filling.start()
-        return filling
+        super().__init__(url, front, node, folder, spark)
+        plan = replace(self.work.plan, quarantine={self.name: "keep"})
+        self.work = replace(self.work, plan=plan)
+        self.moved = threading.Event()
 
     def move_a_row(self, request: Request) -> None:
         """Update the last row, whose page is full, once the first range is read: it moves there."""
@@ -94,12 +57,6 @@ class World(IndexedDatabase):
             "SELECT (ctid::text::point)[0] FROM person WHERE id = %s", (_MOVED,)
         ).fetchall()
         assert block < 10
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[LocalSpark]:
-    with local_spark(master="local[2]") as one:
-        yield one
 
 
 @pytest.fixture

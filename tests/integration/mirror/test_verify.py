@@ -73,6 +73,13 @@ def mirror(database: str, config: MirrorConfig) -> Iterator[MirroredLake]:
         drop_slot(connection, SLOT, timeout=60)
 
 
+def let_stranger_delete(mirror: MirroredLake, table: TableName) -> None:
+    """Let somebody else delete a row of a lake's table."""
+    lake = mirror.lake.open(table)
+    assert lake is not None
+    stranger.delete(lake, "id = 20")
+
+
 def test_equal_tables_are_right(mirror: MirroredLake) -> None:
     found = compare(mirror)
     assert found["events"].compared is False
@@ -124,9 +131,7 @@ def test_a_table_that_another_program_wrote_is_read_again(
     assert lake is not None
     stranger.rewrite(lake)
     mirror.prepare()
-    lake = mirror.lake.open(WIDE)
-    assert lake is not None
-    stranger.delete(lake, "id = 20")
+    let_stranger_delete(mirror, WIDE)
     with connect(database) as connection:  # what waits in the log does not keep a repair from its work
         execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
     repaired = compare(mirror, repair=True)["wide"]
@@ -175,9 +180,7 @@ def test_a_repair_says_of_other_tables_nothing_that_they_lack(mirror: MirroredLa
         mirror.notes.positions, tables={**mirror.notes.positions.tables, versions: behind}
     )
     mirror.notes.table.write(mirror.notes.positions)
-    lake = mirror.lake.open(WIDE)
-    assert lake is not None
-    stranger.delete(lake, "id = 20")
+    let_stranger_delete(mirror, WIDE)
     [repaired] = again(mirror).comparer().compare([WIDE], repair=True)
     assert repaired.is_right
     assert mirror.notes.table.read().tables[versions] == behind
@@ -185,9 +188,7 @@ def test_a_repair_says_of_other_tables_nothing_that_they_lack(mirror: MirroredLa
 
 def test_a_table_that_left_the_publication_behind_a_repair_is_read_again(mirror: MirroredLake) -> None:
     table = TableName("public", "versions")
-    lake = mirror.lake.open(table)
-    assert lake is not None
-    stranger.delete(lake, "id = 20")
+    let_stranger_delete(mirror, table)
     mirror.prepare()
     mirror.prepare()
     assert mirror.waiting.is_held(table), "so the stream goes on without it"
@@ -205,9 +206,7 @@ def test_a_table_that_left_the_publication_behind_a_repair_is_read_again(mirror:
 def test_a_repaired_table_waits_no_more(mirror: MirroredLake) -> None:
     """Also where the mirror's own process repairs it."""
     table = TableName("public", "versions")
-    lake = mirror.lake.open(table)
-    assert lake is not None
-    stranger.delete(lake, "id = 20")
+    let_stranger_delete(mirror, table)
     mirror.prepare()
     assert mirror.waiting.error() is not None
     [repaired] = mirror.comparer().compare([table], repair=True)
