@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.stall_diagnosis import StallFacts, diagnose_stall
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import stream_name
 from headrace.postgres.connection import Connection, connect
@@ -27,6 +26,7 @@ from headrace.state import StateKey, StateStore
 from headrace.status.board import Positions, StatusBoard
 from headrace.status.sinks import SinkActivity
 from headrace.status.stall import Diagnosis
+from headrace.status.stall_diagnosis import StallFacts, diagnose_stall
 
 _SECONDS = 1.0
 _END_SECONDS = _PATIENCE_SECONDS = 5.0

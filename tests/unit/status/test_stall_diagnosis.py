@@ -8,10 +8,10 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.stage import Stage
-from headrace.pipeline.stall_diagnosis import StallFacts, diagnose_stall
 from headrace.postgres.stream_waits import LockWait, StreamWaits
 from headrace.status.sinks import SinkActivity, TaskActivity
 from headrace.status.stall import StallCause
+from headrace.status.stall_diagnosis import StallFacts, diagnose_stall
 from support.console_states import SLOT, UNREACHABLE
 
 AWAY = HeadraceError(Kind.CONNECTION, "connection refused", "Start it.")
