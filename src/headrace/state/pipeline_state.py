@@ -141,7 +141,6 @@ class PipelineState:
         generations: all that are written or retained, in the order of their creation.
         published: the membership of each table in the publication, as the server names it; a different one
             now means that changes in between are not in the log.
-        identities_before: by table, the SQL that restores its former replica identity.
         catalog: what the documents depend on in the database's catalog, at the time of the backfill or of the
             last start (`headrace.catalog.fingerprint`).
         counters: since the pipeline was created.
@@ -163,7 +162,6 @@ class PipelineState:
     applied: Lsn
     generations: tuple[GenerationState, ...] = ()
     published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    identities_before: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     catalog: str = ""
     counters: Counters = Counters()
     ahead: Lsn | None = None
@@ -286,7 +284,6 @@ class PipelineState:
             "standby": self.standby,
             "generations": [_generation_to_json(generation) for generation in self.generations],
             "published": dict(self.published),
-            "identities_before": dict(self.identities_before),
             "catalog": self.catalog,
             "counters": asdict(self.counters),
         }
@@ -316,7 +313,6 @@ class PipelineState:
             standby=found["standby"],
             generations=tuple(map(_generation_from_json, found["generations"])),
             published=found["published"],
-            identities_before=found["identities_before"],
             catalog=found["catalog"],
             counters=Counters(**found["counters"]),
         )

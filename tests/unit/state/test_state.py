@@ -30,7 +30,6 @@ STATE = PipelineState(
         GenerationState("users", "users_cd_2", "uuid-3", "cd", frozen="a column was dropped"),
         GenerationState("orders", "orders_cd_2", "uuid-2", "cd", joined=0x1600000019),
     ),
-    identities_before={"order_items": "ALTER TABLE order_items REPLICA IDENTITY DEFAULT"},
     catalog="what a fingerprint's text is",
     counters=Counters(changes=5, batches=1),
 )

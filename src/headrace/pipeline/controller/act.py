@@ -44,7 +44,6 @@ def _(_: actions.CreateSlot, ports: Ports) -> None:
             applied=point,
             # Readers keep what they see: former generations stay, not followed, until others are complete.
             generations=state.generations,
-            identities_before=state.identities_before,
             counters=state.counters,
         )
     )
