@@ -407,7 +407,7 @@ class Patience:
     def judge(self, error: HeadraceError) -> HeadraceError:
         """Return the error of a try, or where such errors have lasted too long, one that ends the tries.
 
-        Errors without a limit, as a lost connection, are not counted. The time begins anew after them: an
+        Errors without a limit, as a lost connection, are not counted. The time begins again after them: an
         outage of hours says nothing of a fault.
         """
         policy = POLICIES[error.kind]

@@ -52,7 +52,7 @@ def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
     assert state is not None
     found = {}
     for one in state.of(index):
-        name = "building" if one.building else "kept"
+        name = "building" if one.building else "retained"
         name = "failed" if one.frozen and one.building else name
         found["served" if one.published else name] = one
     return found
@@ -138,7 +138,7 @@ def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> 
     assert searching.searches > 50
     pipeline.converges()
     after = listed(pipeline, "users")
-    assert after["kept"]["generation"] == before["served"]["generation"]
+    assert after["retained"]["generation"] == before["served"]["generation"]
     assert after["served"]["documents"] >= count
     assert set(listed(pipeline, "orders")) == {"served"}
     ask(pipeline, "users", "reindex")
@@ -151,17 +151,17 @@ def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> 
 
 @pytest.mark.long
 def test_a_rollback_finds_everything_that_was_written_since(pipeline: Headrace) -> None:
-    if "kept" not in generations(pipeline, "users"):
+    if "retained" not in generations(pipeline, "users"):
         ask(pipeline, "users", "reindex")
-        pipeline.wait_until(lambda: "kept" in generations(pipeline, "users"), "did not build it", 100)
+        pipeline.wait_until(lambda: "retained" in generations(pipeline, "users"), "did not build it", 100)
     before = generations(pipeline, "users")
     pipeline.shop.run("UPDATE users SET name = name || '!'", "DELETE FROM users WHERE id = 7")
     pipeline.converges()
     done = typed(pipeline, "rollback", "users", "--wait", "30")
     assert done.returncode == 0, done.stderr + pipeline.last_output()
     after = generations(pipeline, "users")
-    assert after["served"].generation == before["kept"].generation
-    assert after["kept"].generation == before["served"].generation
+    assert after["served"].generation == before["retained"].generation
+    assert after["retained"].generation == before["served"].generation
     pipeline.converges()
     pipeline.shop.run("UPDATE users SET name = name || '?'")
     pipeline.converges()
@@ -192,7 +192,7 @@ def test_killed_in_a_reindex(pipeline: Headrace, failpoint: str) -> None:
     pipeline.converges()
     after = generations(pipeline, "orders")
     assert after["served"].generation != before
-    assert after["kept"].generation == before
+    assert after["retained"].generation == before
     pipeline.shop.run("UPDATE orders SET status = 'paid' WHERE id % 2 = 0")
     pipeline.converges()
 
@@ -213,7 +213,7 @@ def test_a_changed_file_is_built_behind_the_served_one_and_can_be_put_back(pipel
     pipeline.start()
     pipeline.wait_ready()
     pipeline.wait_until(lambda: not building(pipeline, "users"), "did not build it", 100)
-    assert generations(pipeline, "users")["kept"].generation == before
+    assert generations(pipeline, "users")["retained"].generation == before
     pipeline.shop.run("UPDATE users SET name = name || '#'")
     pipeline.terminate()
     schema.write_text(declared)

@@ -56,7 +56,6 @@ def written() -> dict[str, Any]:
         32,
         (generation, GenerationState("users", "users_ab_2", "uuid-2", "ab")),
         {"public.users": 3},
-        {"public.orders": "ALTER TABLE orders REPLICA IDENTITY DEFAULT"},
         "what a fingerprint's text is",
         Counters(1, 2, 3, 4, 5),
         ahead=64,

@@ -59,7 +59,9 @@ def load_transform(name: str) -> Function:
             "Install its module for the Python that runs Headrace, and for Spark's executors.",
         ) from error
     if not callable(found):
-        raise HeadraceError(Kind.TRANSFORM, f"the transform {name} is not a function")
+        raise HeadraceError(
+            Kind.TRANSFORM, f"the transform {name} is not a function", "Write module:function."
+        )
     return cast(Function, found)
 
 

@@ -155,7 +155,7 @@ class LogReader:
                 # Not for this connection alone: the same transaction would fill the spool again.
                 self._accepts_streaming = False
             except HeadraceError as error:
-                # A slot that gives something is not lost: its patience begins anew.
+                # A slot that gives something is not lost: its patience begins again.
                 if self._received > received or time.monotonic() - self._began > _CALM_SECONDS:
                     self._patience.forget()
                     self._removed_tries = 0

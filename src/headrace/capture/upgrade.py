@@ -1,10 +1,10 @@
 """Go on with a server that pg_upgrade has made: the same tables, on a system with another identifier.
 
 A position means nothing on another system, so a reader refuses one. pg_upgrade is the exception: it moves a
-logical slot (from PostgreSQL 17 on) only where the slot has confirmed the whole log, makes it anew on the new
-system before anybody can write there, and lets the new log begin behind the old one. So nothing is missing
-between what was read and that slot. That pg_upgrade made the server is for its operator to say; the rest is
-checked here (decision 0194).
+logical slot (from PostgreSQL 17 on) only where the slot has confirmed the whole log, makes it again on the
+new system before anybody can write there, and lets the new log begin behind the old one. So nothing is
+missing between what was read and that slot. That pg_upgrade made the server is for its operator to say; the
+rest is checked here (decision 0194).
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[C
 
 
 def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
-    """Return whether the rows were written anew by more than VACUUM FULL, CLUSTER and TRUNCATE.
+    """Return whether the rows were rewritten by more than VACUUM FULL, CLUSTER and TRUNCATE.
 
     Of a relation without a TOAST table those count, too.
     """

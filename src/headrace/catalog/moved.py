@@ -39,7 +39,10 @@ def find_differences(before: Fingerprint, now: Fingerprint, slot_made: int) -> I
             yield f"the table {name} is not there"
         # pg_upgrade keeps the oids of tables; a dump that is restored gives new ones.
         elif found.oid != table.oid:
-            yield f"the table {name} has another oid: it was made anew, as by a dump that is restored"
+            yield (
+                f"the table {name} has another oid: it was dropped and created again, as by a dump that is "
+                "restored"
+            )
         elif _moved(found) != _moved(table):
             yield f"the table {name} has another definition"
         elif any(is_since(transaction, slot_made) for transaction in _transactions(found)):
@@ -74,7 +77,7 @@ def _transactions(table: TablePrint) -> Iterator[int]:
 
 
 def _moved(table: TablePrint) -> TablePrint:
-    """Return the table without what pg_upgrade makes anew: transactions, files, and oids of memberships."""
+    """Return the table without what pg_upgrade makes again: transactions, files, and oids of memberships."""
     return replace(
         table,
         columns={

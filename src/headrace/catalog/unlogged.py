@@ -1,8 +1,9 @@
 """Find what changed the rows of a followed table, or their meaning, without a change in the log.
 
 Whoever copies a table from its changes keeps rows that are wrong then: a partition came or went with rows,
-values were computed anew, a table or a column was replaced by another one of its name. What the log tells, or
-what changes no value, is not reported: columns that come, go or are renamed, types that are widened in place.
+values were computed again, a table or a column was replaced by another one of its name. What the log tells,
+or what changes no value, is not reported: columns that come, go or are renamed, types that are widened in
+place.
 """
 
 from __future__ import annotations

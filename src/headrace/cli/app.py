@@ -54,7 +54,7 @@ PublicAddress = Annotated[
     str | None, typer.Option(help="HOST:PORT for health, status and metrics (default: none)")
 ]
 PublicHosts = Annotated[
-    str, typer.Option(help="further host names by which clients ask the public address, separated by commas")
+    str, typer.Option(help="other host names that clients use for the public address, separated by commas")
 ]
 Master = Annotated[str | None, typer.Option(help="Spark's master (default: local[*])")]
 Conf = Annotated[list[str] | None, typer.Option(help="a setting of Spark, KEY=VALUE; may be repeated")]
@@ -123,7 +123,7 @@ def run(
     )
 
 
-@command("Keep tables of a lake as the database's are.", Group.RUN, "config", "log_format")
+@command("Copy tables into a lake, and keep them up to date.", Group.RUN, "config", "log_format")
 def mirror(
     context: CommandContext,
     action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR_ACTION")] = MirrorAction.RUN,
@@ -248,7 +248,7 @@ def status(
 ) -> bool:
     """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready.
 
-    It asks the run's public address, which the run notes in the cluster.
+    It asks the run's public address, which the run stores in the cluster.
 
     With --format json it prints what /status answers; see monitoring.md.
 
@@ -422,8 +422,8 @@ def verify(
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
 
-    A generation is served, building, kept, frozen, failed, gone or orphaned; `headrace status` shows how far
-    one that is building is.
+    A generation is served, building, retained, stopped, failed, gone or orphaned. `headrace status` shows the
+    progress of one that is being built.
 
     With --format json it prints a list of generations: `index`, `generation`, `state`, `documents`, `bytes`,
     `created`, `hash`, `reason`, `ordered`.
@@ -475,7 +475,7 @@ def reload(
     order_reload(context, wait=wait)
 
 
-@command("Serve the previous generation of an index.", Group.CHANGE, "config", "slot")
+@command("Serve the retained generation of an index.", Group.CHANGE, "config", "slot")
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes.
 
@@ -621,7 +621,9 @@ def adopt(
     ] = None,
     delete_index: Annotated[bool, typer.Option(help="delete an index that has this name")] = False,
     upgraded: Annotated[bool, typer.Option(help="go on with a server that pg_upgrade made")] = False,
-    mirror: Annotated[bool, typer.Option("--mirror", help="with --upgraded: of the mirror")] = False,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="with --upgraded: for the mirror, not for the documents")
+    ] = False,
 ) -> bool:
     """Point a name that readers use to this deployment's index, in one step; print how to undo it.
 

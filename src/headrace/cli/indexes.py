@@ -23,13 +23,13 @@ class ListedGeneration:
     Attributes:
         index: the name of the index.
         generation: the name of the generation.
-        state: served, building, kept, frozen, failed, gone or orphaned (docs/guides/generations.md).
+        state: served, building, retained, stopped, failed, gone or orphaned (docs/guides/generations.md).
         documents: searchable documents without nested parts; while building, those written; None where the
             generation is gone.
         bytes: bytes on disk, without replicas.
         created: ISO 8601, UTC.
         hash: the hash of the definition that it is built from.
-        reason: why it is frozen, or how to remove it.
+        reason: why it is stopped, or how to remove it.
         ordered: a reindex or rollback that is not done yet.
     """
 
@@ -130,8 +130,8 @@ def _state(generation: GenerationState) -> str:
     if generation.published:
         return "served"
     if generation.frozen:
-        return "failed" if generation.building else "frozen"
-    return "building" if generation.building else "kept"
+        return "failed" if generation.building else "stopped"
+    return "building" if generation.building else "retained"
 
 
 def _row(generation: ListedGeneration) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _row(generation: ListedGeneration) -> tuple[str, ...]:
         seconds = (datetime.now(UTC) - datetime.fromisoformat(generation.created)).total_seconds()
         age = duration(max(0.0, seconds))
     state = (
-        f"{generation.state}, frozen"
+        f"{generation.state}, stopped"
         if generation.state == "served" and generation.reason
         else generation.state
     )

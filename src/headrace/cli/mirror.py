@@ -37,7 +37,7 @@ def run_mirror(
     draw = terminal.err.is_terminal and context.log_format is LogFormat.TEXT
     logger = logging.getLogger("headrace.mirror")
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logger)
-    stopping = stopping_by_signals()
+    stopping = stopping_by_signals(cut_off_code=1 if once else 0)
     mirror = open_mirror(load_deployment(context.config, context.environ), report, stopping)
     add_to_each_line(slot=mirror.mirrored.config.slot)
     settings = given_settings(conf, context.environ)

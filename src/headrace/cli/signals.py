@@ -17,8 +17,12 @@ _LONGEST_SECONDS = 25.0
 """An orderly end that takes longer is cut off; the next start repeats what was not confirmed."""
 
 
-def stopping_by_signals() -> Stopping:
-    """Handle SIGINT and SIGTERM; return the event that the first of them sets."""
+def stopping_by_signals(*, cut_off_code: int = 0) -> Stopping:
+    """Handle SIGINT and SIGTERM; return the event that the first of them sets.
+
+    Args:
+        cut_off_code: the exit code where an orderly end takes too long.
+    """
     stopping = Stopping()
 
     def signalled(_number: int, _frame: FrameType | None) -> None:
@@ -29,7 +33,7 @@ def stopping_by_signals() -> Stopping:
             os.write(2, _HEARD)  # not `print`: the signal may have interrupted one
         # Orchestrators kill after 30 seconds without a word. A step that hangs is cut off before that, and
         # the log says so.
-        watchdog = threading.Timer(_LONGEST_SECONDS, _cut_off)
+        watchdog = threading.Timer(_LONGEST_SECONDS, _cut_off, [cut_off_code])
         watchdog.daemon = True
         watchdog.start()
         stopping.stop()
@@ -62,7 +66,7 @@ def _has_terminal() -> bool:
     return True
 
 
-def _cut_off() -> None:
+def _cut_off(code: int) -> None:
     """Exit at once; the JVM and its workers end with this process."""
     terminal.warn("the end took too long and was cut off; the next start repeats what was not confirmed")
-    os._exit(0)
+    os._exit(code)

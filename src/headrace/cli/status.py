@@ -98,6 +98,9 @@ def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
         found = answer.json()
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
+    if isinstance(found, dict) and {"phase", "tables", "slot"} <= found.keys():
+        remedy = f"Its tables stand at {url}; `headrace slots` shows how far its slot is behind."
+        raise HeadraceError(Kind.USAGE, f"at {address} is a mirror, not a run", remedy)
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
         raise HeadraceError(Kind.CONNECTION, f"the server at {address} is not a run of Headrace", _REMEDY)
     return found
@@ -130,7 +133,7 @@ def _row(index: Mapping[str, Any]) -> tuple[str, str, str, str]:
     if index["building"] is not None:
         state = f"backfilling: {_describe(index)}"
     elif index["error"] is not None:
-        state = f"waits: {index['error']}"
+        state = f"{'served' if index['phase'] == 'live' else 'waits'}: {index['error']}"
     else:
         state = "served" if index["phase"] == "live" else index["phase"]
     return index["name"], state, "" if held is None else f"{held:,}", index["generation"] or ""

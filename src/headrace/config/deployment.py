@@ -412,8 +412,9 @@ class Deployment(FileModel):
     backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "quarantine"
-    """What a document does that the cluster refuses, or that cannot be read: wait in `quarantine`, `skip` it,
-    or `stop` its index; see docs/guides/delivery.md#documents-that-the-cluster-refuses."""
+    """What happens to a document that the cluster refuses, or that cannot be read: it goes to `quarantine`,
+    is left out (`skip`), or its index stops (`stop`); see
+    docs/guides/delivery.md#documents-that-the-cluster-refuses."""
     on_quarantine: OnQuarantine = "keep"
     """The older version of a quarantined document in the index: `keep`, or `delete` it."""
     large_change: Annotated[int, Field(ge=1)] = 50_000

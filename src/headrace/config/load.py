@@ -73,7 +73,9 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError as error:
         # tomllib recurses for nested lists.
-        raise HeadraceError(Kind.CONFIG, f"{path}: nested too deeply") from error
+        raise HeadraceError(
+            Kind.CONFIG, f"{path}: nested too deeply", "Write it with fewer levels."
+        ) from error
     except ValueError as error:
         match = _AT.search(str(error))
         lines = text.count("\n") + 1

@@ -105,7 +105,9 @@ def parse_json(path: Path, text: str) -> Any:
         problem = "not JSON: a number that is not finite, or half a character (a lone surrogate)"
         raise HeadraceError(Kind.CONFIG, f"{path}: {problem}", "Correct the file.") from error
     except RecursionError as error:
-        raise HeadraceError(Kind.CONFIG, f"{path}: nested too deeply") from error
+        raise HeadraceError(
+            Kind.CONFIG, f"{path}: nested too deeply", "Write it with fewer levels."
+        ) from error
     return value
 
 

@@ -245,7 +245,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._close_stream()
         self._forget_rows()
         self._close_slot()
-        # Checked anew: the slot is dropped and made again, or stands elsewhere.
+        # Checked again: the slot is dropped and made again, or stands elsewhere.
         self._compared = self._resumed = False
         self._moved = None
         try:
@@ -300,7 +300,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = frozenset(followed)
         tables = tuple(table for table in done.tables if not wanted or table in wanted)
         progress: dict[str, Any] = {}
-        # Another process has planned the parts, or died: the attempt begins anew, in another snapshot.
+        # Another process has planned the parts, or died: the attempt begins again, in another snapshot.
         if self._rows is None and (tables or not done.tables):
             if done.parts:
                 _LOG.warning("%s", _READ_AGAIN)

@@ -213,7 +213,8 @@ def _choose_columns(row_type: RowType, options: SnapshotOptions) -> tuple[str, .
     """Return the columns that the options select."""
     chosen = chosen_columns(options, row_type.table, list(row_type.columns))
     if not chosen:
-        raise HeadraceError(Kind.USAGE, f"no column of {row_type.table} is left to read")
+        remedy = "Leave fewer columns out in excludeColumns, or name others in columns."
+        raise HeadraceError(Kind.USAGE, f"no column of {row_type.table} is left to read", remedy)
     check_distinct(row_type.table, chosen)
     return tuple(chosen)
 

@@ -209,7 +209,10 @@ def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[s
     for option, by_table in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
         for named in by_table:
             if named not in (None, table):
-                raise HeadraceError(Kind.USAGE, f"the option {option} names {named}, which is not read")
+                remedy = "Name only tables that the option tables has."
+                raise HeadraceError(
+                    Kind.USAGE, f"the option {option} names {named}, which is not read", remedy
+                )
         for name in by_table.get(None, by_table.get(table, ())):
             if name not in names:
                 raise HeadraceError(

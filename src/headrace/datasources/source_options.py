@@ -65,8 +65,8 @@ class CdcOptions(DatabaseOptions):
     )
     upgraded_from: str | None = Field(
         None,
-        description="the identifier of the database system that pg_upgrade has made this server of (from 17 "
-        "on), as `pg_controldata` prints it: a checkpoint of that system goes on here. Slot and catalog are "
+        description="after pg_upgrade (from 17 on): the system identifier of the server before the upgrade, "
+        "as `pg_controldata` prints it. A checkpoint of that server then goes on here. Slot and catalog are "
         "compared first; once the checkpoint is on this server, the option does nothing",
     )
     where: dict[TableName | None, str] = Field(

@@ -95,8 +95,8 @@ class LakeBatches:
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_offset(batch, number)
-        # Spark hands the same batch again after an error: tables are prepared anew from what the lake has.
-        tables, self._tables = self._tables, None  # a batch that fails is begun anew from what the lake has
+        # Spark hands the same batch again after an error: tables are prepared again from what the lake has.
+        tables, self._tables = self._tables, None  # a batch that fails is begun again from what the lake has
         is_first = tables is None
         if is_first:
             self._mirror.use(batch.sparkSession)

@@ -135,7 +135,7 @@ class DeltaLake:
         columns = Schema.from_arrow(declared(schema))
         partition_by = partition_columns(schema)
         actions = list(map(_add, files))
-        # Delta cannot partition a table otherwise in a commit of files; the table is made anew then.
+        # Delta cannot partition a table otherwise in a commit of files; the table is made again then.
         is_kept = existing is not None and existing.delta.metadata().partition_columns == partition_by
         kept = existing if is_kept else None
         if kept is not None:

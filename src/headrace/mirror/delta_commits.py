@@ -104,7 +104,7 @@ def _commits(delta: DeltaTable, since: int) -> list[dict[str, Any]]:
 def find_other_commit(delta: DeltaTable, since: int) -> str | None:
     """Return what another program did to the rows behind the version `since`; None: nothing."""
     version = delta.version()
-    # Versions only grow: at a lower one somebody has put the table back, or made it anew.
+    # Versions only grow: at a lower one somebody has put the table back, or made it again.
     if version < since:
         return f"version {version} is in the place of {since}"
     strange = (commit for commit in _changing(delta, since) if not _is_own(commit))

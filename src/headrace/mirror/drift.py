@@ -1,6 +1,6 @@
 """Find what happened to a table between two looks at the catalog that the log does not tell.
 
-A table is read anew unless what happened is proved to leave the lake's rows, and the log's next ones, known
+A table is read again unless what happened is proved to leave the lake's rows, and the log's next ones, known
 (decisions 0126 and 0133). Whether the publication has sent the table, is left to the stream.
 """
 
@@ -20,7 +20,7 @@ _TEXTS = frozenset({25, 1043})
 
 
 def may_have_drifted(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> bool:
-    """Tell, without asking the server, whether a table must be read anew."""
+    """Tell, without asking the server, whether a table must be read again."""
     found = compare(*_comparable(before, now, mirrored))
     is_changed = bool(found.plain or found.arrivals or found.departures or found.rewrites)
     return is_changed or _first_doubt(before, now, mirrored) is not None
@@ -110,9 +110,9 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
         yield f"columns of {table} were dropped, and others altered"
     if len(added | altered) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"
-    # Writing files anew puts the default of added columns into the rows, and the database forgets it.
-    if not mirrored.isdisjoint(map(new.get, added)) and is_written_anew(before, now):
-        yield f"a column was added to {table}, and its rows were written anew"
+    # Rewriting files puts the default of added columns into the rows, and the database forgets it.
+    if not mirrored.isdisjoint(map(new.get, added)) and has_new_files(before, now):
+        yield f"a column was added to {table}, and its rows were rewritten"
 
 
 def _taken_names(table: TableName, before: TablePrint, now: TablePrint) -> Iterator[str]:
@@ -126,8 +126,8 @@ def _names(table: TablePrint) -> dict[int, str]:
     return {number: name for name, number in column_numbers(table).items()}
 
 
-def is_written_anew(before: TablePrint, now: TablePrint) -> bool:
-    """Tell whether files were written anew, by whatever."""
+def has_new_files(before: TablePrint, now: TablePrint) -> bool:
+    """Tell whether files were rewritten, by whatever."""
     return any(oid in now.parts and part.file != now.parts[oid].file for oid, part in before.parts.items())
 
 
@@ -164,7 +164,7 @@ def _pair(before: TablePrint, now: TablePrint, mirrored: Collection[str]) -> tup
 
 
 def _has_same_values(before: ColumnPrint, now: ColumnPrint) -> bool:
-    """Tell whether a column whose rows were not written anew shows the same values in its present type."""
+    """Tell whether a column whose rows were not written again shows the same values in its present type."""
     return before.type_oid == now.type_oid or {before.type_oid, now.type_oid} <= _TEXTS
 
 

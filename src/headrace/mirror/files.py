@@ -50,7 +50,7 @@ def write_files(
     partition: Mapping[str, str | None] = MappingProxyType({}),
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[DataFile]:
-    """Write rows to files of about `target_bytes` in a table's folder, each named anew; no rows make no file.
+    """Write rows to files of about `target_bytes` with new names in a table's folder; no rows make no file.
 
     Args:
         folder: the table's.

@@ -86,7 +86,7 @@ def row_codes(rows: pa.Table) -> Places:
     codes = np.zeros(len(rows), np.int64)
     for column in rows.columns:
         encoded = whole(column).dictionary_encode(null_encoding="encode")
-        # Numbered anew at each column: the product over all columns could exceed 64 bits.
+        # Numbered again at each column: the product over all columns could exceed 64 bits.
         own = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
         _, codes = np.unique(own, return_inverse=True)
     return codes

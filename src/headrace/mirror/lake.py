@@ -192,7 +192,7 @@ def look(
         raise HeadraceError(
             Kind.CONTINUITY,
             f"the lake's table {table.name} lacks an updated row: another program may have removed it",
-            "Unless the mirror reads the table anew by itself, stop it and run "
+            "Unless the mirror reads the table again by itself, stop it and run "
             f"`headrace mirror verify {format_table(table.name)} --repair`.",
         )
     return found
@@ -207,7 +207,7 @@ def opened(lake: Lake, name: TableName) -> LakeTable:
     table = lake.open(name)
     if table is None:
         raise HeadraceError(
-            Kind.CONTINUITY, f"the lake's table {name} is gone", "Start `headrace mirror`: it loads it anew."
+            Kind.CONTINUITY, f"the lake's table {name} is gone", "Start `headrace mirror`: it loads it again."
         )
     return table
 
@@ -242,7 +242,7 @@ def reaching_commit(table: TableName, name: Literal["mirror_commit", "mirror_com
 
 
 def files_joined(table: TableName, error: Exception | str) -> HeadraceError:
-    """Return the error of a commit that a commit preceded which left all rows: it may be made anew."""
+    """Return the error of a commit that a commit preceded which left all rows: it may be made again."""
     return HeadraceError(
         Kind.SINK_BUSY, f"another program has rewritten files of the lake's table {table} meanwhile: {error}"
     )

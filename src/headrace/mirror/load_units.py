@@ -25,7 +25,7 @@ _BATCH_BYTES = 8 << 20
 
 
 class RewrittenError(HeadraceError):
-    """The rows of a table moved while they were read: it was truncated, or written anew."""
+    """The rows of a table moved while they were read: it was truncated, or rewritten."""
 
 
 @contextlib.contextmanager
@@ -40,7 +40,7 @@ def reading_rows(name: TableName) -> Iterator[None]:
     except HeadraceError as error:
         if error.kind is not Kind.CONTINUITY:
             raise
-        cause = f"the table {name} was truncated, or written anew, while it was read"
+        cause = f"the table {name} was truncated, or rewritten, while it was read"
         raise RewrittenError(error.kind, cause, "Nothing to do: it is read again.") from error
 
 

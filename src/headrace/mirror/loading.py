@@ -35,7 +35,7 @@ _BYTES_OF_TABLE_PER_FILE = 2
 """Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
 
 LoadedTable = tuple[MirroredTable, TablePosition]
-"""A table that was read anew, and its position."""
+"""A table that was read again, and its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class LakeLoader:
     def load(
         self, names: Iterable[TableName], known: Mapping[TableName, TablePosition]
     ) -> Iterator[tuple[TableName, LoadedTable]]:
-        """Read all rows of tables anew, in one snapshot; yield each with its position when done.
+        """Read all rows of tables again, in one snapshot; yield each with its position when done.
 
         A table that is gone by now, or that has to wait, is left out: all wait where open transactions or a
-        lack of slots keep the server from taking a snapshot, and one that is truncated or written anew while
+        lack of slots keep the server from taking a snapshot, and one that is truncated or rewritten while
         it is read.
 
         Args:
@@ -195,7 +195,7 @@ class LoadStoppedError(Exception):
 
 
 def _of_another(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """Return the columns of a lake's table that is read anew from what may be another table than before.
+    """Return the columns of a lake's table that is read again from what may be another table than before.
 
     Only what has the number and the name of one of its columns is taken for that column.
     """

@@ -88,13 +88,12 @@ class Mirror:
 
         Args:
             spark: your own classic Spark session, which you stop; None: one is made for it.
-            reload: read all tables anew first.
+            reload: read all tables again first.
 
         Raises:
-            HeadraceError: what the database, the lake or Spark refuse.
+            HeadraceError: what the database, the lake or Spark refuse; BEHIND: another thread called `stop`.
         """
-        with self._session(spark) as session:
-            self._tables.run(session, once=True, reload=reload)
+        self._run(spark, once=True, reload=reload)
 
     def run(self, *, spark: SparkSession | None = None, reload: bool = False) -> None:
         """Load what is not loaded, then follow until another thread calls `stop`.
@@ -106,14 +105,17 @@ class Mirror:
         Raises:
             HeadraceError: what the database, the lake or Spark refuse, and waiting does not mend.
         """
+        self._run(spark, once=False, reload=reload)
+
+    def _run(self, spark: SparkSession | None, *, once: bool, reload: bool) -> None:
         try:
             with self._session(spark) as session:
-                self._tables.run(session, reload=reload)
+                self._tables.run(session, once=once, reload=reload)
         finally:
             self._stopping.clear()
 
     def stop(self) -> None:
-        """Let `run`, now or when it begins, finish its batch and end."""
+        """Let `run` or `sync`, now or when it begins, finish its batch and end."""
         self._stopping.set()
 
     def verify(self, *tables: str, repair: bool = False) -> Iterator[TableComparison]:

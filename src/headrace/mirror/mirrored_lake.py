@@ -333,7 +333,7 @@ class MirroredLake:
         self.notes.note(end, self._writer.tables, loaded, only)
         self._show(Phase.LIVE)
         self._tended = self._writer.written if len(batch) else ()
-        # Former files of the others are old by now: of one that was read anew, or that waits.
+        # Former files of the others are old by now: of one that was read again, or that waits.
         self._upkeep.tend(self._tended, self.notes.positions.tables)
 
     def is_altered(self) -> bool:
@@ -372,6 +372,6 @@ class MirroredLake:
 
 
 def _differs(before: MirroredTable, now: MirroredTable) -> bool:
-    """Tell whether a followed table must be prepared anew."""
+    """Tell whether a followed table must be prepared again."""
     is_same = (before.relation, before.schema) == (now.relation, now.schema)
     return not is_same or may_have_drifted(before.catalog, now.catalog, now.columns)

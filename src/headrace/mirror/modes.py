@@ -70,7 +70,7 @@ class Mode(ABC):
         key: Sequence[str],  # noqa: ARG002
         loaded: Rows,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what stays of the lake's rows where a table was loaded anew.
+        """Yield what stays of the lake's rows where a table was loaded again.
 
         Args:
             old: the lake's rows.
@@ -130,7 +130,7 @@ class KeyedMode(Mode):
     def apply(
         self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table, position: Position
     ) -> int:
-        """Merge what the changes leave; where the table was emptied, write it anew."""
+        """Merge what the changes leave; where the table was emptied, rewrite it."""
         # What an update left out is in the lake's row, or in an earlier change of this batch.
         whole = completed(rows, key, lambda keys, columns: look(table, key, keys, columns, self.ending))
         found = self.reduced(whole, key)
@@ -181,7 +181,7 @@ class ContentMode(CurrentMode):
                 raise HeadraceError(
                     Kind.CONTINUITY,
                     f"the lake's table {table.name} lacks a row that was deleted: {error}",
-                    "Run `headrace mirror --reload`: it reads all tables anew.",
+                    "Run `headrace mirror --reload`: it reads all tables again.",
                 ) from error
         return 0
 

@@ -61,7 +61,7 @@ class LakeNotes:
         Args:
             stream: the offset.
             followed: the tables as the database had them when their changes were written.
-            loaded: those that were read anew.
+            loaded: those that were read again.
             only: the tables that may have new versions; None: all.
             read_from: from where (bytes) the log will be read again; None: it goes on behind the offset.
         """
@@ -87,7 +87,7 @@ class LakeNotes:
         self.limit_confirmation(self.find_limit(offset.lsn))
 
     def forget(self) -> None:
-        """Forget up to where the tables have the log: all are read anew.
+        """Forget up to where the tables have the log: all are read again.
 
         Raises:
             HeadraceError: CONFIG, where the location belongs to another slot.
@@ -175,5 +175,5 @@ class LakeNotes:
                 Kind.PUBLICATION,
                 f"the publication {self._ends.publication!r} {what} while tables were loaded: what was "
                 "written meanwhile is not in the log",
-                "Start again: tables that may lack something are read anew.",
+                "Start again: tables that may lack something are read again.",
             )

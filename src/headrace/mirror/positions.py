@@ -41,7 +41,7 @@ class TablePosition:
             was none.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
         waits_for: why the table is not written for now; None: it is. What it misses since `complete` is in
-            no later batch: it must be read anew before it goes on.
+            no later batch: it must be read again before it goes on.
         leaves: the partitions that held its rows.
         ahead: the parts that the lake has as they were behind `complete`.
         sent: how the publication had the table at `complete`, see `Published.of`; None: that is not known.
@@ -118,7 +118,7 @@ class PositionsTable:
                 Kind.CONFIG,
                 f"the lake at {self._lake.location} is the mirror of another slot, {min(owners)}",
                 "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is "
-                f"gone, remove the lake's table {POSITIONS.name}: all tables are then read anew.",
+                f"gone, remove the lake's table {POSITIONS.name}: all tables are then read again.",
             )
         tables = {
             TableName(row["table_schema"], row["table_name"]): _POSITION.validate_json(row["notes"])

@@ -51,7 +51,7 @@ _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
 _MOST_FAILURES = 3
-# A start finds the tables that these concern: it reads them anew, or they wait alone.
+# A start finds the tables that these concern: it reads them again, or they wait alone.
 _OF_TABLES = frozenset({Kind.PUBLICATION, Kind.REPLICA_IDENTITY})
 _OTHER_ENDS_WITHIN = 60.0
 """So long (seconds) a start waits for another mirror of its slot that ends."""
@@ -110,11 +110,11 @@ class MirrorRun:
         Args:
             spark: the session.
             once: end when everything is written that was committed before.
-            reload: read all tables anew first.
+            reload: read all tables again first.
 
         Raises:
             HeadraceError: what the database, the lake or Spark refuse; with `once` also why tables wait,
-                after all others are written.
+                after all others are written, and BEHIND where it was stopped before that.
         """
         register(spark.session)
         self.mirrored.use(spark.session)
@@ -125,6 +125,9 @@ class MirrorRun:
             held.push(lock)
             self._must_reload = reload
             self._run(spark, lock, once=once)
+        if once and self._stopping.is_set():
+            cause = "the mirror was stopped before everything that was committed was in the lake"
+            raise HeadraceError(Kind.BEHIND, cause, "Start it again: it goes on where it ended.")
 
     def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool) -> None:
         failures, patience = 0, Patience()
@@ -145,7 +148,7 @@ class MirrorRun:
                     raise error from failure.__cause__
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
-                self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
+                self._report.warning(f"trying again in {seconds:.0f} s: {error}")
                 self.mirrored.board.show(Phase.DEGRADED, error=error)
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
@@ -246,7 +249,7 @@ class MirrorRun:
                 # From the slot's position: what the lake has already is known by the position in its tables.
                 startingOffsets="earliest",
                 unchangedToast="mark",
-                onUnloggedChange="ignore",  # it reads tables anew itself
+                onUnloggedChange="ignore",  # it reads tables again itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
                 confirmFolder=str(signals.folder),
                 **({"where": json.dumps(where)} if where else {}),
@@ -293,7 +296,7 @@ class MirrorRun:
             before = planned
 
     def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
-        """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""
+        """Return once stopped or `has_ended`; where it `looks`, also once tables must be prepared again."""
         watched = time.monotonic()
         while not self._stopping.wait(_POLL_SECONDS) and not has_ended():
             if looks and time.monotonic() > watched + WATCH_SECONDS:

@@ -149,7 +149,7 @@ class Selection:
         Raises:
             HeadraceError: BINDING: there is none.
         """
-        # An extension writes its tables anew itself.
+        # An extension writes its tables again itself.
         owned = {TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS)}
         found = tuple(
             table

@@ -47,7 +47,7 @@ def keep_slot(url: str, slot: str, report: Reporter, seconds: float = KEEP_SECON
                 first = 0  # once is enough: the load goes on either way
                 report.warning(
                     f"the slot {slot} loses its log when the database has written {size(left)} more, and "
-                    "tables are still being loaded: raise max_slot_wal_keep_size, or the load begins anew"
+                    "tables are still being loaded: raise max_slot_wal_keep_size, or the load begins again"
                 )
 
     thread = threading.Thread(target=keep, name="headrace keep", daemon=True)

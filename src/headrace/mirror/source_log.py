@@ -9,7 +9,7 @@ from typing import Any
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import check_continuity, read_positions
 from headrace.datasources.publication_membership import Published, read_published
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, as_clause
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import check_answers
 from headrace.mirror.positions import LakePositions, TablePosition
@@ -23,7 +23,12 @@ from headrace.postgres.slot import read_slot, slot_problem
 
 RELOAD = (
     "Run `headrace mirror --reload`, or remove the lake's table headrace_positions before the next start: "
-    "all tables are read anew then."
+    "all tables are read again then; in the mode history all versions end, and new ones begin."
+)
+_ANOTHER_SYSTEM = (
+    "Correct the address. If pg_upgrade has made this server of the one before: run `headrace adopt "
+    "--upgraded --mirror`, and no table is read again. Only where the database was moved: "
+    f"{as_clause(RELOAD)}"
 )
 
 
@@ -91,7 +96,8 @@ class SourceLog:
             # A server that does not answer says nothing of its log.
             if error.kind is Kind.CONNECTION:
                 raise
-            raise HeadraceError(error.kind, error.cause, RELOAD) from error
+            is_other = origin is not None and now.origin.system != origin.system
+            raise HeadraceError(error.kind, error.cause, _ANOTHER_SYSTEM if is_other else RELOAD) from error
         return known.stream, now.confirmed
 
     def read_published(self, names: Sequence[TableName]) -> Published:

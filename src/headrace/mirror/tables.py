@@ -163,7 +163,7 @@ class MirroredTable:
             PREFIX,
             pre_images=not self.key,  # only its former values tell which row was changed
             left_out=left_out,
-            inserts_are_whole=True,  # a table is read anew where they are not
+            inserts_are_whole=True,  # a table is read again where they are not
         )
 
     def default(self, column: str) -> pa.Scalar:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
-from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, has_new_files
 from headrace.mirror.lake import LakeTable
 from headrace.mirror.partition_bounds import Bounds, can_tell
 from headrace.mirror.partitions import partitions_of
@@ -163,7 +163,7 @@ def _past_written(name: TableName, what: str) -> HeadraceError:
         f"another program has written the lake's table {name} ({what}), and its past may be incomplete: "
         "the database has only the present rows",
         f"Stop the mirror and run `headrace mirror verify {format_table(name)} --repair`: it reads the table "
-        "anew, and keeps the versions, changes and deleted rows that are there.",
+        "again, and keeps the versions, changes and deleted rows that are there.",
     )
 
 
@@ -205,10 +205,10 @@ def _is_altered(table: MirroredTable, noted: TablePosition) -> bool:
     """Tell whether a table was altered so that two alterations cannot be told apart in the log.
 
     Names are known from one look to the next: of a time with three of them nobody knows which a row has.
-    Files that are written anew have the default of an added column, which the database forgets then.
+    Files that are rewritten have the default of an added column, which the database forgets then.
     """
     before, now = noted.catalog.tables.get(table.name), table.catalog.tables.get(table.name)
-    is_rewritten = before is not None and now is not None and is_written_anew(before, now)
+    is_rewritten = before is not None and now is not None and has_new_files(before, now)
     return is_rewritten or has_other_names(table, noted)
 
 

@@ -23,7 +23,7 @@ from headrace.postgres.locks import SlotLock
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 
-_START_OVER = "run `headrace mirror --reload`: all tables are read anew."
+_START_OVER = "run `headrace mirror --reload`: all tables are read again."
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
             tables = ends.selection.read(session, known.tables)
         # What was taken out of the file is forgotten, as by a start.
         noted = {name: position for name, position in known.tables.items() if ends.selection.matches(name)}
-        # One that waits is read anew once it can go on: what it lacks is in no log.
+        # One that waits is read again once it can go on: what it lacks is in no log.
         complete = {name: position for name, position in noted.items() if position.waits_for is None}
 
         def differences(made: int) -> Iterator[str]:

@@ -49,7 +49,7 @@ class LakeUpkeep:
             except self._lake.errors as error:
                 check_answers(self._lake, error)
                 self._report.warning(f"the files of {name} stay as they are: {first_line(error)}")
-        # Every batch writes it anew, so that its old files are the most.
+        # Every batch writes it again, so that its old files are the most.
         positions = self._lake.open(POSITIONS)
         if positions is not None:
             self._remove_if_due(positions.name, positions)

@@ -49,7 +49,7 @@ _FAILURES = (HeadraceError, TypeError, ValueError, NotImplementedError, KeyError
 
 def _damaged(table: MirroredTable, path: str, error: Exception) -> HeadraceError:
     """Return the error of a table of the lake that cannot be read or written, where others can."""
-    remedy = f"The mirror reads it anew where it can. Else repair it, or remove {path}: it is loaded then"
+    remedy = f"The mirror reads it again where it can. Else repair it, or remove {path}: it is loaded then"
     if table.keeps_past:
         remedy = f"Repair it, or put it back from a copy; if {path} is removed, its past is lost"
     return HeadraceError(
@@ -61,7 +61,7 @@ def _damaged(table: MirroredTable, path: str, error: Exception) -> HeadraceError
 
 @dataclass(frozen=True, slots=True)
 class WaitingTable:
-    """A table that is not written for now; what it misses is read anew when it goes on.
+    """A table that is not written for now; what it misses is read again when it goes on.
 
     Attributes:
         error: why.

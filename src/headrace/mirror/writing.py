@@ -60,7 +60,7 @@ class LakeWriter:
         ends: where tables are read and written.
         report: is told what is loaded and altered.
         waiting: where a table waits that cannot be written.
-        loader: reads tables anew.
+        loader: reads tables again.
 
     Attributes:
         loader: the same.
@@ -143,7 +143,7 @@ class LakeWriter:
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], notes: Notes
     ) -> dict[TableName, LoadedTable]:
-        """Apply a batch of `envelope=changes`; return the tables that were loaded anew, and their positions.
+        """Apply a batch of `envelope=changes`; return the tables that were loaded again, and their positions.
 
         One that has to wait, now or already, is left as it is.
 

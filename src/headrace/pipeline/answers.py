@@ -40,7 +40,7 @@ class Answers:
         elif done:
             result = {"generation": self._served_by(order)}
         if not done and error is None:
-            error = HeadraceError(Kind.SINK_REJECTED, text)
+            error = HeadraceError(Kind.BEHIND, text, "`headrace indexes` and `headrace status` say more.")
         self.desk.answer(order, text, result=result, error=error)
         self.reloads.forget(order)
 

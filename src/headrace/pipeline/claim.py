@@ -40,7 +40,7 @@ class Claim:
         client: of the cluster that keeps the state.
         board: shows that the run stands by, and accepted risks.
         stopping: ends the wait.
-        load: reads the files anew before a takeover.
+        load: reads the files again before a takeover.
         lease: of the slot and the indexes, taken by `take`.
     """
 

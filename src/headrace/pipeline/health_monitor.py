@@ -141,7 +141,7 @@ class HealthMonitor:
             self.board.recovered()
 
     def forget(self) -> None:
-        """Look anew at once."""
+        """Look again at once."""
         self._next = 0.0
 
     def facts(self, *, fresh: bool) -> ServerFacts:

@@ -240,7 +240,8 @@ class OrderDesk:
                 text, result = self.do_errand(order)
                 result = cut(result)  # here, so that what is no JSON is a bug that is answered
         except Stopped:
-            error = HeadraceError(Kind.BEHIND, "the run ended before the order was carried out")
+            cause = "the run ended before the order was done"
+            error = HeadraceError(Kind.BEHIND, cause, "Give the order again once a run is live.")
         except Exception as failure:  # noqa: BLE001 - whoever follows the order is told
             error = unexpected("a bug", failure)
         try:

@@ -35,7 +35,10 @@ def follow(
                 raise
         else:
             if known is None:
-                raise HeadraceError(Kind.BEHIND, f"there is no record of the {order} any more")
+                remedy = (
+                    "The state was deleted or restored, or a hundred newer orders came: give the order again."
+                )
+                raise HeadraceError(Kind.BEHIND, f"there is no record of the {order} any more", remedy)
             if known.has_ended or is_late or not lives:
                 return known
         time.sleep(max(0.0, min(_LOOK_SECONDS, end - time.monotonic())))
@@ -50,9 +53,8 @@ def result_of(order: Order) -> Any:
     if order.error is not None:
         raise order.error.to_error()
     if order.state == "replaced":
-        raise HeadraceError(
-            Kind.BEHIND, f"another order has replaced {order.kind.value} {order.index or ''}".rstrip()
-        )
+        cause = f"another order has replaced {order.kind.value} {order.index or ''}".rstrip()
+        raise HeadraceError(Kind.BEHIND, cause, "`headrace orders` shows the newer one.")
     return order.result
 
 

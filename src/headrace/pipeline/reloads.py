@@ -196,4 +196,8 @@ class Reloads:
     def _refuse(self, order: Order, errors: Sequence[HeadraceError]) -> None:
         self.refusals[order.id] = error = ErrorGroup(tuple(errors))
         text = in_words(error)
-        self.board.set_warning("reload", f"the changed files are not taken up, nothing has changed: {text}")
+        self.board.set_warning(
+            "reload",
+            f"the changed files have mistakes, and the run goes on with the files before: {text} Correct "
+            "them, then run `headrace reload`.",
+        )

@@ -70,7 +70,7 @@ class PipelineRun:
         board: shows the run.
         stopping: set to end the run; noticed at the next pause.
         desk: has the orders of the run.
-        load: reads the deployment's files anew.
+        load: reads the deployment's files again.
         on_live: called once, when every index is complete and the stream follows.
         on_reload: called with the project that the run follows, whenever that is another one.
         traces: records batches; None: they are not traced.

@@ -50,7 +50,9 @@ class RunBoard:
             self._tell_done(action)
         elif self._failed.get(key) != failure.cause and not actions.is_step_of_unit(key):
             self._failed[key] = failure.cause
-            self.board.report.warning(f"a step has failed, and is tried again ({action.why}): {failure}")
+            self.board.report.warning(
+                f"{type(action).__name__} has failed and is tried again ({action.why}): {failure}"
+            )
 
     def _tell_done(self, action: actions.Action) -> None:
         """Tell users of a step that is more than housekeeping."""

@@ -172,7 +172,7 @@ class ClusterSink:
         if self.lease is None:
             return None
         if self._is_leased and (lost := self.lease.lost()) is not None:
-            # Taken anew in the next look, as by a run that starts.
+            # Taken again in the next look, as by a run that starts.
             self.lease.__exit__()
             self._is_leased = False
             self._overwritten |= {uuid: lost.cause for _, uuid in self._known}

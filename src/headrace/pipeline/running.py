@@ -60,7 +60,7 @@ class RunningPipeline:
         project: the deployment and its schemas.
         reporter: receives progress and warnings.
         options: the options of the run.
-        load: reads the deployment's files anew, for `reload`.
+        load: reads the deployment's files again, for `reload`.
         address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
         hosts: names that the pages of `address` are asked by, besides those of the deployment file.
         private_address: `HOST:PORT` that takes orders from holders of the deployment's tokens; None: nothing

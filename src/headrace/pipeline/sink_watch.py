@@ -59,7 +59,7 @@ class SinkWatch:
         return self._seen
 
     def forget(self) -> None:
-        """Look anew before the next decision."""
+        """Look again before the next decision."""
         with self._lock:
             self._number += 1
 

@@ -104,7 +104,7 @@ class RunSource:
                 if not state.consistent_point:
                     raise _unknown(slot)
                 return _make_beside(connection, self.endpoints.database, slot, time_limit)
-            # Only creating a slot gives a snapshot with a known position, so ours is made anew.
+            # Only creating a slot gives a snapshot with a known position, so ours is made again.
             drop_slot(connection, state.slot)
         failover = self.definitions.project.deployment.source.failover
         return create_slot(self.endpoints.database, state.slot, time_limit=time_limit, failover=failover)

@@ -32,7 +32,7 @@ _SECONDS = 1.0
 _END_SECONDS = _PATIENCE_SECONDS = 5.0
 _QUIET_SECONDS = 10.0
 _TIMEOUT_SECONDS = 3.0
-_SILENT = HeadraceError(Kind.CONNECTION, "it has not answered for some seconds")
+_SILENT = HeadraceError(Kind.CONNECTION, "the database server has not answered for some seconds")
 
 
 def short_timeout_client(endpoints: Endpoints) -> Client:
@@ -189,7 +189,7 @@ class StallMonitor:
         name, activity = stream_name(self.key.slot), self._activity()
         before, self._waits = self._waits, read_stream_waits(connection, self.key.slot, name)
         is_refused = activity is not None and activity.error is not None  # it assembles again and again
-        # Between two waits for a lock it connects anew, which is no work either.
+        # Between two waits for a lock it connects again, which is no work either.
         is_locked = bool(before.locks or self._waits.locks)
         if not is_refused and not is_locked and is_at_work(connection, name):
             self.board.stall.note_work()

@@ -22,7 +22,7 @@ class WorkRetries:
         work: what is tried, for the log.
         ending: once it is set there are no more pauses.
         longest: the longest pause (seconds).
-        restarted: kinds of errors that no waiting cures, but that another try, planned anew, may.
+        restarted: kinds of errors that no waiting cures, but that another try, planned again, may.
     """
 
     work: str
@@ -44,7 +44,7 @@ class WorkRetries:
             HeadraceError: the error, where another try does not help.
         """
         self._failures += 1
-        # Planned anew, work passes a table that was rewritten; what fails again and again does not pass.
+        # Planned again, work passes a table that was rewritten; what fails again and again does not pass.
         if error.kind not in self.restarted or self._failures > _MOST_RESTARTS:
             error = self._patience.judge(error)
             if error.retry is Retry.NEVER:

@@ -173,7 +173,7 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
         [(pid, connection.server_mark)] = execute(connection, _WHO)
     except psycopg.Error as error:
         raise connection_error(error, url) from error
-    # The check connects anew: a password from a command or a cloud may have expired meanwhile.
+    # The check connects again: a password from a command or a cloud may have expired meanwhile.
     connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look"), pid)
     # Session state (locks, snapshots, settings) is lost behind a pooler without any error.
     if pid != connection.info.backend_pid and not address.session_proxy:

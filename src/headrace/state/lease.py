@@ -374,7 +374,7 @@ def read_slot_lease(client: Client, key: StateKey) -> SlotLease:
 def find_running(client: Client, key: StateKey, *, patience: float = LOST_SECONDS) -> LeaseHolder | None:
     """Return the process that runs the pipeline with this slot, or None where there is none.
 
-    Whether somebody reads the slot says nothing: a run that waits for its cluster, or begins its query anew,
+    Whether somebody reads the slot says nothing: a run that waits for its cluster, or begins its query again,
     reads none. A run of another machine lives if it renews its lease within `patience` seconds, which it does
     every few seconds; one that died leaves its lease behind.
 

@@ -121,7 +121,7 @@ class Quarantine:
         answer = self._client.read(self._mark, allow=(404,))
         version = answer.json().get("_seq_no") if answer.ok else None
         if version != self._mark_version:
-            # Read anew, and not added to: an operator may have dropped entries.
+            # Read again, and not added to: an operator may have dropped entries.
             self._ids = {}
             for entry in self.entries():
                 self._ids.setdefault(entry.generation, set()).add(entry.id)

@@ -477,7 +477,7 @@ class StatusBoard:
         return f"{phase.value}: {because}" if because else phase.value
 
     def _why_incomplete(self) -> str | None:
-        """Return why readers do not see all documents of now while the stream follows; None: they do."""
+        """Return which indexes have no complete generation for readers, or which gap is open; else None."""
         served = {unit.index for unit in self._known.units if unit.serves and not unit.sink}
         incomplete = [
             index.name

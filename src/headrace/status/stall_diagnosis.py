@@ -177,7 +177,7 @@ def _walsender(facts: StallFacts, stage: Stage | None) -> _Found:
     who = f"the walsender (pid {slot.active_pid})"
     if waits.silent_seconds is not None and waits.silent_seconds > _SILENT_SECONDS:
         text = f"{who} and the reader have lost their connection, which neither has noticed"
-        return StallCause.NETWORK, text, f"{_WAITING} restart the run: it connects anew."
+        return StallCause.NETWORK, text, f"{_WAITING} restart the run: it connects again."
     event = f", it waits for {waits.walsender_waits_for}" if waits.walsender_waits_for else ""
     text = f"{who} sends no changes{event}"
     return (

@@ -69,7 +69,7 @@ class DocumentTrace:
         generation: the generation that readers see, else the one that is built; None where there is none.
         stored: what this generation holds; None where it has no such document.
         quarantined: the entry of the document in quarantine.
-        deferred: whether its new state is noted to be written later; None where there is too much to search.
+        deferred: whether its new state waits to be written later; None where there is too much to search.
         end: the end of the log before the row was read.
         state: of the pipeline.
         files_hash: of what determines the index's documents, by the files and tables of now.
@@ -272,7 +272,7 @@ def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -
         return _late_for_files(trace, what, facts)
     if trace.deferred:
         return Explanation(
-            f"{what}: it is noted to be written later, because a change touches very many", facts
+            f"{what}: it waits to be written later, because one change touched very many documents", facts
         )
     if shown is None or shown.building:
         return Explanation(f"{what}: {name} is being backfilled", facts)

@@ -1,7 +1,7 @@
 """Tell what an index pays for each of its fields, from its mapping and a sample of its documents.
 
 A cluster keeps each document as it came, and indexes each value once for its field and once for each
-subfield. Each object of a nested list is a Lucene document of its own, which is written anew with its root.
+subfield. Each object of a nested list is a Lucene document of its own, which is rewritten with its root.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def test_a_document_in_quarantine_and_one_that_is_deferred(
     assert facts["in quarantine"].startswith("since 20")
     assert "mapper_parsing_exception" not in str(facts)  # a reason may quote the document
     verdict, facts = explained(capsys, stock, "4.50:b", code=1)
-    assert "it is noted to be written later" in verdict
+    assert "it waits to be written later" in verdict
     assert facts["deferred"] == "yes"
 
 

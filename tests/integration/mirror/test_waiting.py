@@ -551,7 +551,7 @@ def test_a_table_that_is_truncated_while_it_is_loaded_waits_and_is_read_again(
     mirror = MirroredLake(url, config_of(tmp_path), report, threading.Event())
     mirror.set_up()
     assert set(mirror.prepare()) == {A}
-    assert "the table b was truncated, or written anew, while it was read" in str(mirror.waiting.error())
+    assert "the table b was truncated, or rewritten, while it was read" in str(mirror.waiting.error())
     again, *_ = prepared(url, config_of(tmp_path))
     assert again.waiting.error() is None
     assert all(rows_are_right(again).values())

@@ -250,7 +250,7 @@ def test_what_is_still_busy_at_the_end_is_answered(ground: Ground) -> None:
     assert until(lambda: bool(ground.errands), 20)
     ground.desk.__exit__()
     ended = ground.known(order)
-    assert (ended.state, ended.text) == ("failed", "the run ended before the order was carried out")
+    assert (ended.state, ended.text) == ("failed", "the run ended before the order was done")
 
 
 def test_a_run_that_begins_answers_what_was_meant_for_an_earlier_one(ground: Ground) -> None:

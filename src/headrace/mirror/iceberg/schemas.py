@@ -50,7 +50,7 @@ def alter(change: Transaction, schema: pa.Schema) -> None:
     with change.update_spec() as spec:
         for partition in wanted:
             if partition not in present:
-                # Not the column's own name: were the column made anew, old partitions would keep it.
+                # Not the column's own name: were the column made again, old partitions would keep it.
                 name = f"_{partition.column}_{partition.transform}"
                 spec.add_field(partition.column, partition.transform, name)
 

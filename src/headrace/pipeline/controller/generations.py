@@ -385,13 +385,13 @@ def _retained(generations: Sequence[GenerationState]) -> list[GenerationState]:
 def _why_not_built(view: UnitView, generation: GenerationState) -> str:
     """Return why a generation that no open order awaits need not be filled; empty where it must."""
     if not view.fits(generation):
-        return "the files describe another one now"
+        return "the files have changed since then"
     if _is_replaced(view):
         return "a newer order replaces it"
     if view.is_pinned:
         return "a rollback was ordered"
     if view.fits(view.served):
-        return "the served one is what the files describe"
+        return "readers already see what the files describe"
     others = [other for other in view.generations if other.building and view.fits(other)]
     return "another one is built" if generation != others[-1] else ""
 
@@ -460,7 +460,7 @@ def _why_built(served: GenerationState | None) -> tuple[str, RebuildCause | None
     if served is None:
         return "none is complete yet", None
     if served.frozen:  # its own cause was counted when that was stored
-        return f"the served one is not followed any more: {served.frozen}", None
+        return f"{served.generation}, which readers see, is stopped: {served.frozen}", None
     return "its schema file, its settings or the types of its columns have changed", RebuildCause.FILES
 
 

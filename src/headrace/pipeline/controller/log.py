@@ -166,8 +166,9 @@ def _foreign(state: PipelineState, cause: str) -> HeadraceError:
     return HeadraceError(
         Kind.CONTINUITY,
         f"{cause}, or another deployment of this cluster uses the slot name {state.slot!r}",
-        "Correct the address, or name another slot with --slot or in the file. Only where the database of "
-        "this deployment was moved or recreated: run `headrace teardown --moved`, then `headrace run`.",
+        "Correct the address, or name another slot with --slot or in the file. If pg_upgrade has made this "
+        "server of the one before: run `headrace adopt --upgraded`. Only where the database of this "
+        "deployment was moved or recreated: run `headrace teardown --moved`, then `headrace run`.",
     )
 
 

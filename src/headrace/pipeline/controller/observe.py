@@ -121,7 +121,7 @@ class Observer:
             self.sinks[action.sink].forget()
 
     def _look_behind(self, failures: Sequence[HeadraceError | None]) -> None:
-        """Look anew where something has failed: catalog and sinks may tell what the failure does not."""
+        """Look again where something has failed: catalog and sinks may tell what the failure does not."""
         found = [failure for failure in failures if failure is not None]
         new = [failure for failure in found if failure not in self._explained]
         self._explained = found

@@ -63,7 +63,7 @@ def _start(world: World) -> actions.Action:
         return actions.StartQuery("no query runs")
     if _has_lasted(failed):
         return actions.EndRun(failed.error.cause, failed.error)
-    # One lost process is an accident; two in a row may be the session's, which is made anew then.
+    # One lost process is an accident; two in a row may be the session's, which is made again then.
     lost_again = failed.error.kind is Kind.WORKER_LOST and failed.times > 1
     return actions.StartQuery(failed.error.cause, new_session=lost_again)
 

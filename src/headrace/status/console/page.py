@@ -188,7 +188,7 @@ def _way(view: View, rates: Rates) -> Iterator[StageRow]:
 _STAGES = (
     ("captured", "captured", "read from the slot, decoded", "changes/s"),
     ("resolved", "resolved", "which documents do they touch", "documents/s"),
-    ("assembled", "assembled", "read anew from the database", "documents/s"),
+    ("assembled", "assembled", "read again from the database", "documents/s"),
     ("written", "written", "taken by the sink, durable", "documents/s"),
 )
 

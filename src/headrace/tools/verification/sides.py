@@ -138,7 +138,7 @@ class StreamProgress:
         return True
 
     def _stands(self, slot: SlotFacts | None) -> bool:
-        """Whether no run is there that could go on; one that begins its query anew is waited for."""
+        """Whether no run is there that could go on; one that begins its query again is waited for."""
         return slot is None or (slot.reader is None and self._applied.find_running() is None)
 
 
