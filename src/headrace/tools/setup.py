@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import check_database
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan, render
@@ -78,7 +79,7 @@ class PlannedTeardown:
 
     Attributes:
         plan: the steps in the database.
-        aliases: the aliases whose indexes are deleted.
+        aliases: the aliases whose indexes are deleted, a secondary sink's with its name.
     """
 
     plan: SetupPlan
@@ -90,20 +91,45 @@ class PlannedTeardown:
     _reporter: Reporter
 
     def apply(self) -> None:
-        """Execute the teardown.
+        """Execute the teardown, as far as the clusters answer.
 
         Raises:
-            HeadraceError: an error of the server or the cluster.
+            HeadraceError: an error of the server; what stays in a cluster, and why.
         """
         execute_plan(self.plan, self._connection, self._report_step)
-        if self.aliases:
-            _drop_indexes(self._project, self._endpoints, self._reporter)
-        elif self._is_claimed:
-            _forget(self._project, self._endpoints, self._reporter)
-        else:
+        if not self._is_claimed:
             self._reporter.warning(
                 "the cluster did not answer and still remembers the slot: run teardown again"
             )
+            return
+        stays: list[HeadraceError] = []
+        for target in self._project.targets.values() if self.aliases else [self._project.primary]:
+            try:
+                if not target.is_plain:
+                    self._clear(target)
+            except HeadraceError as error:
+                rest = "its indexes are still there" if self.aliases else "it still remembers the slot"
+                remedy = f"{error.remedy} Then run the same teardown again.".lstrip()
+                cause = f"the sink {target.name!r}: {rest}: {error.cause}"
+                stays.append(HeadraceError(error.kind, cause, remedy))
+        if stays:
+            raise ErrorGroup(stays)
+
+    def _clear(self, target: SinkTarget) -> None:
+        """Delete the indexes of a cluster where they are to be deleted, and the state where it is kept.
+
+        Without the slot the documents grow stale, and the next run must backfill them.
+        """
+        project, is_primary = self._project, target is self._project.primary
+        with contextlib.ExitStack() as held:
+            client = held.enter_context(contextlib.closing(Client(self._endpoints.of(target.key).sink)))
+            if not is_primary:  # the primary's is held already
+                held.enter_context(Lease(client, target.lease_key, [*project.specs]))
+            generations = Generations(client, target.prefix)
+            for generation in generations.find(project.specs if self.aliases else ()).values():
+                generations.drop(generation)
+            if is_primary:
+                StateStore(client, project.key).delete()
 
     def _report_step(self, step: Step) -> None:
         """Report the statements of a step; its reason would read as if it still held."""
@@ -143,7 +169,10 @@ def plan_teardown(
         tables = read_identities(connection, () if record is None else record.identities)
         slot, database = read_slot(connection, project.slot), connection.info.dbname
         plan = plan_steps(tables, publication=published, slot=slot, database=database)
-        aliases = tuple(project.primary.prefix + name for name in project.specs) if indexes else ()
+        clusters = [target for target in project.targets.values() if indexes and not target.is_plain]
+        aliases = tuple(
+            f"{target.label}{target.prefix}{name}" for target in clusters for name in project.specs
+        )
         yield PlannedTeardown(plan, aliases, project, endpoints, connection, is_claimed, reporter)
 
 
@@ -168,35 +197,3 @@ def _lease_state(
                 raise
             is_claimed = False
         yield is_claimed, state
-
-
-def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
-    with contextlib.closing(Client(endpoints.sink)) as client:
-        _drop_generations(Generations(client, project.primary.prefix), project.specs)
-        StateStore(client, project.key).delete()
-    for target in project.secondary.values():
-        if target.is_plain:
-            continue
-        try:
-            with (
-                contextlib.closing(Client(endpoints.of(target.key).sink)) as client,
-                Lease(client, target.lease_key, [*project.specs]),
-            ):
-                _drop_generations(Generations(client, target.prefix), project.specs)
-        except HeadraceError as error:
-            reporter.warning(f"the indexes in the sink {target.name!r} are still there: {error}")
-
-
-def _drop_generations(generations: Generations, indexes: Iterable[str]) -> None:
-    for index in indexes:
-        for generation in generations.existing(index):
-            generations.drop(generation)
-
-
-def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
-    """Delete the state: without the slot the documents grow stale, and the next run must backfill them."""
-    try:
-        with contextlib.closing(Client(endpoints.sink)) as client:
-            StateStore(client, project.key).delete()
-    except HeadraceError as error:
-        reporter.warning(f"the cluster still remembers the slot: {error}")

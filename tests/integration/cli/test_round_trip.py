@@ -17,7 +17,7 @@ from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.state import GenerationState, StateKey, StateStore
 from headrace.state.lease import Lease
-from integration.cli.command_line import Deployment
+from integration.cli.command_line import NOWHERE, Deployment
 
 
 @pytest.fixture
@@ -107,6 +107,34 @@ def test_a_teardown_forgets_the_state_and_keeps_the_documents(whole: Deployment)
     assert index.startswith(whole.name)
     assert whole.type("teardown", "--indexes", "--yes").code == 0
     assert whole.left_in_cluster() == []
+
+
+def test_a_teardown_names_the_indexes_of_every_cluster_and_fails_where_some_stay(whole: Deployment) -> None:
+    assert whole.type("setup", "--yes").code == 0
+    follow(whole, whole.name)
+    prefix = f"beside_{whole.name}_"
+    beside = f'[sinks.beside]\ntype = "opensearch"\nprefix = "{prefix}"\n'
+    away = f'[sinks.away]\ntype = "opensearch"\nurl = "{NOWHERE}"\nprefix = "far_"\n'
+    whole.more = f'{beside}url = "{whole.sink}"\n{away}'
+    whole.write()
+    with closing(Client(Endpoint((whole.sink,)))) as client:
+        Generations(client, prefix).create(whole.name, "aa", {"settings": {"index": {}}, "mappings": {}})
+        told = whole.type("teardown", "--indexes", "--yes")
+        assert (
+            f"indexes of {whole.name}, beside: {prefix}{whole.name}, away: far_{whole.name} are" in told.err
+        )
+        stays = told.refused(1, "SINK_UNREACHABLE")
+        assert "the sink 'away': its indexes are still there" in stays
+        assert "run the same teardown again" in stays
+        assert (whole.left_in_database(), whole.left_in_cluster()) == ([], [])
+        assert Generations(client, prefix).existing(whole.name) == []
+        whole.more = f'{beside}url = "{whole.sink}"'
+        whole.write()
+        with Lease(client, StateKey("another", prefix), [whole.name]):
+            assert "the sink 'beside'" in whole.type("teardown", "--indexes", "--yes").refused(
+                1, "SLOT_IN_USE"
+            )
+        assert whole.type("teardown", "--indexes", "--yes").code == 0
 
 
 def test_files_that_cannot_be_written_leave_none(first: Deployment) -> None:
