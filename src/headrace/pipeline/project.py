@@ -101,6 +101,10 @@ class Project:
             )
         return clusters[name]
 
+    def only(self, index: str) -> Project:
+        """Return the project of one index alone, which the others' mistakes do not concern."""
+        return dataclasses.replace(self, specs={index: self.specs[index]}, retained={}, waiting={})
+
     def with_reports(self, reports_of: Callable[[str], ReportTo]) -> Project:
         """Return the project whose writers report, by the name of their sink."""
         targets = {

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from headrace.errors import HeadraceError
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
 from headrace.pipeline.sink_target import SinkTarget
@@ -14,7 +15,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
-from headrace.state import Quarantine, Quarantined
+from headrace.state import GenerationState, Quarantine, Quarantined
 from headrace.state.key import StateKey
 from headrace.tools.applied_position import AppliedPosition
 from headrace.tools.verification.recheck import Recheck
@@ -73,6 +74,8 @@ def retry_quarantined(
 ) -> RetriedDocuments:
     """Build quarantined documents of a cluster again; those that are accepted leave the quarantine.
 
+    Those of an index that cannot be built stay, and hold up no other index's; named alone, it is refused.
+
     Raises:
         HeadraceError: USAGE for a sink that is no cluster of the deployment; SLOT_UNKNOWN; SCHEMA_CHANGED:
             an index was built from other files; BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
@@ -86,14 +89,22 @@ def retry_quarantined(
     ):
         quarantine = Quarantine(applied.client, target.key)
         found = quarantine.entries(index, id_)
-        inspection = inspect(project, endpoints, connection, reading=False)
         for name, entries in by_index(found).items():
             if name not in project.specs:
                 gone = "the deployment does not have this index any more"
                 # They stay, to be looked at: only who drops them says that they are not needed.
                 left += [replace(entry, reason=gone) for entry in entries]
-            else:
-                left += _retry(inspection, target, applied, quarantine, entries)
+                continue
+            state = applied.check()
+            inspection = inspect(project.only(name), endpoints, connection, reading=False)
+            try:
+                served = find_served_generation(inspection, target, state, name)
+            except HeadraceError as error:
+                if index is not None:
+                    raise
+                left += [replace(entry, reason=error.cause) for entry in entries]
+                continue
+            left += _retry(inspection, target, applied, quarantine, entries, served=served)
     return RetriedDocuments(len(found), left)
 
 
@@ -103,11 +114,12 @@ def _retry(
     applied: AppliedPosition,
     quarantine: Quarantine,
     entries: Sequence[Quarantined],
+    *,
+    served: GenerationState,
 ) -> list[Quarantined]:
     """Build the documents of one index again; return those that stay in quarantine."""
     index = entries[0].index
     spec = inspection.project.specs[index]
-    served = find_served_generation(inspection, target, applied.check(), index)
     mine = [entry for entry in entries if entry.generation == served.generation]
     routed = {index} if spec.routing is not None else ()
     writer = open_writer(applied.documents, {index: served.write_alias}, target.writer_options(), routed)

@@ -79,6 +79,25 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     assert listed(capsys, stock) == []
 
 
+def test_an_index_that_does_not_fit_holds_up_no_other_ones_verification_or_retry(
+    stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = stock.config.with_name("wrong.schema.yml")
+    wrong.write_text(stock.config.with_name("stock.schema.yml").read_text() + "  - keyword: nothing\n")
+    text = f'{stock.config.read_text()}\n[[index]]\nname = "wrong"\nschema = "{wrong.name}"\n'
+    stock.config.write_text(text)
+    id_ = next(iter(stock.ids()))
+    quarantine.put([refused("1", "wrong_1", index="wrong"), refused(id_, stock.generation)])
+    with stock.followed():
+        assert typed(capsys, stock, "verify", "stock")[0] == 0
+        assert "nothing" in typed(capsys, stock, "verify", "wrong")[2]
+        code, _, err = typed(capsys, stock, "quarantine", "retry")
+        assert (code, "built again, and accepted: 1 of 2 documents" in err) == (1, True)
+        assert "wrong 1: " in err
+        assert typed(capsys, stock, "quarantine", "retry", "wrong")[0] == 2
+    assert [one["index"] for one in listed(capsys, stock)] == ["wrong"]
+
+
 def test_the_quarantine_of_a_secondary_cluster_is_its_own(
     stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,7 +209,7 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
     with AppliedPosition(endpoints, target.key) as applied:
         state = applied.check()
         with connect(endpoints.database, application_name="headrace verify") as connection:
-            inspection = inspect(project, endpoints, connection, reading=False)
+            inspection = inspect(project.only(index), endpoints, connection, reading=False)
         known = find_served_generation(inspection, target, state, index)
         _check_published(Generations(applied.documents, target.prefix), index, known)
         report = Report(
@@ -286,6 +286,12 @@ def find_served_generation(
     inspection: Inspection, target: SinkTarget, state: PipelineState, index: str
 ) -> GenerationState:
     """Return the served generation of an index, which must be built from these files and tables.
+
+    Args:
+        inspection: of the project of this index alone.
+        target: its sink.
+        state: the pipeline's.
+        index: its name.
 
     Raises:
         HeadraceError: SCHEMA_CHANGED, SLOT_UNKNOWN; mistakes in the files.
