@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+import math
+import struct
+from decimal import Decimal
 
 from headrace.catalog.comparison import BUILT_IN, is_foreign
 from headrace.catalog.table import Column
@@ -31,8 +33,16 @@ _ALIASES = {
 _WITHOUT_ORDER = frozenset({"json", "xml", "point", "box", "polygon", "path", "circle", "line", "lseg"})
 _NUMBERS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
 _INTEGERS = frozenset({"int2", "int4", "int8"})
-_WHOLE_BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
-_FRACTION_TYPES = frozenset({"float", "double", "half_float", "scaled_float"})
+_WHOLE = {
+    "byte": (-(2**7), 2**7),
+    "short": (-(2**15), 2**15),
+    "integer": (-(2**31), 2**31),
+    "long": (-(2**63), 2**63),
+    "unsigned_long": (0, 2**64),
+}
+"""Types of whole numbers: the least one, and the first that is too large."""
+_FRACTIONS = {"half_float": "<e", "float": "<f", "double": "<d", "scaled_float": "<d"}
+"""Types of fractions, each with the format of `struct` that has its range."""
 
 
 def is_text(column: Column) -> bool:
@@ -72,16 +82,17 @@ def accepts(kind: str, value: Scalar) -> bool:
     """Return whether an index accepts `value` for a field of type `kind`; True where that is not known."""
     if kind == "boolean":
         return isinstance(value, bool) or str(value) in {"true", "false", ""}
-    if kind not in _WHOLE_BITS.keys() | _FRACTION_TYPES:
+    if kind not in _WHOLE.keys() | _FRACTIONS:
         return True
     try:
         number = Decimal(str(value))
-    except InvalidOperation:
+        if kind in _WHOLE:
+            least, end = _WHOLE[kind]
+            return least <= number < end and number % 1 == 0
+        struct.pack(_FRACTIONS[kind], float(number))
+    except ArithmeticError:  # no number, or one beyond the range
         return False
-    bits = _WHOLE_BITS.get(kind)
-    if bits is None:
-        return number.is_finite()
-    return number.is_finite() and number % 1 == 0 and -(2**bits) <= number < 2**bits
+    return math.isfinite(float(number))
 
 
 def reads_custom(declared: tuple[str, ...], column: Column) -> bool:

@@ -164,8 +164,12 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
 
 
 def _constant(record: MappingReader, key: str) -> ConstantField:
-    value = record.get("value")
-    return ConstantField(key, None if value is None else record.scalar(value), record.place)
+    node = record.get("value")
+    value = None if node is None else record.scalar(node)
+    if node is not None and isinstance(value, int) and not -(2**63) <= value < 2**63:
+        text = f"{value} is larger than 64 bits, and the index refuses it"
+        record.mistakes.add(node, text, "Write it in quotes, as a text.")
+    return ConstantField(key, value, record.place)
 
 
 def _geo(record: MappingReader, key: str) -> GeoField:

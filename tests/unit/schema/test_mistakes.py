@@ -93,6 +93,8 @@ def test_mistakes_of_a_file(load: Load, text: str, place: str, said: str) -> Non
         ("keyword: a\n    transforms: [lowecase]", "Did you mean 'lowercase'?"),
         ("keyword: a\n    default: [1]", "expected a single value, found a list"),
         ("double: a\n    default: .nan", "NaN has no place in a JSON document"),
+        ("constant: a\n    value: 9223372036854775808", "is larger than 64 bits"),
+        ("constant: a\n    value: -9223372036854775809", "is larger than 64 bits"),
         ("keyword: a\n    options: [1]", "options must be a mapping"),
         ("keyword: a\n    options: {x: .inf}", "Infinity has no place"),
         ("enum: a\n    variants: [x, x]", "a variant stands twice"),
