@@ -22,7 +22,17 @@ import urllib3
 
 from harness import report
 from harness.deployment import PREFIX, Deployment, shop
-from harness.pace import PACE_SECONDS, PAUSE_SECONDS, UPDATE, Pace, loaded, reader, searcher, some_users
+from harness.pace import (
+    PACE_SECONDS,
+    PATIENCE_SECONDS,
+    PAUSE_SECONDS,
+    UPDATE,
+    Pace,
+    loaded,
+    reader,
+    searcher,
+    some_users,
+)
 from headrace.assembly.assembler import Assembler
 from headrace.catalog import read_catalog
 from headrace.pipeline.project import open_project
@@ -104,7 +114,9 @@ def _parts(deployment: Deployment, user: int) -> list[tuple[str, Sequence[float]
             document = json.dumps(json.loads(assemble()) | {"name": (name := next(names))}).encode()
             headers = {"content-type": "application/json"}
             pool.request("POST", "/_bulk", body=b"".join((line, b"\n", document, b"\n")), headers=headers)
+            begin = time.perf_counter()
             while search(user) != name:
+                assert time.perf_counter() < begin + PATIENCE_SECONDS, f"no search finds {name!r}"
                 time.sleep(PAUSE_SECONDS)
 
         return [
