@@ -46,15 +46,18 @@ def plain_mapping(field: FieldEntry) -> dict[str, Any]:
     """Return a mapping for the values of a field, for a key that the schema file cannot hold."""
     tag = next(iter(field))
     if "fields" in field and not field.get("scalar"):
-        return {
-            "type": "object",
-            "properties": {_key(inner): plain_mapping(inner) for inner in field["fields"]},
-        }
+        properties = {_key(inner): plain_mapping(inner) for inner in field["fields"]}
+        return {"type": implied_type(field), "properties": properties, **field.get("options", {})}
     if field.get("scalar"):
         return plain_mapping(field["fields"][0])
-    kind = field.get("opensearch") or SCALARS.get(tag, "text")
+    kind = field.get("opensearch") or ("geo_point" if tag == "geo" else SCALARS[tag])
     base = dict(_TEXT_MAPPING) if kind == "text" else {"type": kind}
     return {**base, **field.get("options", {})}
+
+
+def implied_type(join: FieldEntry) -> str:
+    """Return the type that the objects of a join have where its options name none."""
+    return "nested" if "has_many" in join or "many_to_many" in join else "object"
 
 
 def added_mapping(mapping: Mapping[str, Any], *, is_json: bool) -> dict[str, Any]:

@@ -12,7 +12,14 @@ from headrace.catalog.table import Catalog, Column
 from headrace.config.problems import KeyPath
 from headrace.model.names import quote_if_needed
 from headrace.model.suggestion import meant
-from headrace.tools.convert.column_types import added_mapping, column_field, is_unsearched, plain_mapping
+from headrace.sinks.opensearch.settings import merge
+from headrace.tools.convert.column_types import (
+    added_mapping,
+    column_field,
+    implied_type,
+    is_unsearched,
+    plain_mapping,
+)
 from headrace.tools.convert.join_words import foreign_key_words, join_words, junction_words, table_words
 from headrace.tools.convert.links import Between, find_between, find_link
 from headrace.tools.convert.notes import Notes
@@ -275,20 +282,29 @@ class _Converter:
             own = self._own_key(above, key, taken)
             joined = junction_words(above.side, side, between, own)
         found = {**joined, **self._content(above, at, child)}
+        options = self._options(above, at, child)
+        if options.get("type") == implied_type(found):
+            del options["type"]
+        if options:
+            found["options"] = options
         if own != key:
             self._map(above.path, key, plain_mapping(found))
-        elif not found.get("scalar") and (options := self._options(found, mapping)):
-            found["options"] = options
         fields = found.pop("fields")
         yield {**found, "fields": fields}  # the longest is the last
 
-    def _options(self, join: FieldEntry, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the mapping of a join; a list is made of plain objects, as clusters map it by themselves."""
-        options = {word: value for word, value in mapping.items() if word not in ("type", "properties")}
-        is_list = "has_many" in join or "many_to_many" in join
-        if is_list and mapping.get("type") != "nested":
-            return {"type": "object", **options}
-        return options
+    def _options(self, above: _At, at: _At, child: Child) -> dict[str, Any]:
+        """Return the mapping of a join's objects: plain ones, as clusters map them by themselves."""
+        if child.relationship.scalar:
+            return {}
+        mapping = _entry(above.mapping, at.path[-1])
+        kind = mapping.get("type", "object")
+        if kind not in ("object", "nested"):
+            text = f"{at.path[-1]!r} is mapped as {kind} in PGSync: here its objects are plain ones"
+            remedy = "docs/reference/schema.md has `geo` and `map` fields, of columns of one row."
+            self._notes.left(at.place, text, remedy)
+            return {"type": "object"}
+        others = {word: value for word, value in mapping.items() if word not in ("type", "properties")}
+        return {"type": kind, **others}
 
     def _content(self, above: _At, at: _At, child: Child) -> FieldEntry:
         """Return what a join holds: an object's fields, or the one value."""
@@ -327,7 +343,8 @@ class _Converter:
         )
         related |= self._content(above, at, child)
         left = between.left.ordered_by(above.side.key)
-        self._map(above.path, key, plain_mapping(related))
+        options = self._options(above, at, child)
+        self._map(above.path, key, plain_mapping({**related, "options": options}))
         return {
             "has_many": helper,
             **table_words(middle.name, above.side.name.schema),
@@ -339,6 +356,9 @@ class _Converter:
 
     def _tell_through(self, child: Child, at: KeyPath) -> None:
         is_whole = child.relationship.to_many or child.relationship.scalar or child.children
+        if child.relationship.foreign_key is not None:
+            text = "`foreign_key` beside `through_tables` is not read: the database's foreign keys are"
+            self._notes.left((*at, "foreign_key"), text, "Compare left_key and right_key in the schema file.")
         if not is_whole and len(child.columns) != 1:
             text = "through a table even one_to_one is a list; in PGSync it shows only the first column"
             self._notes.differs(at, text)
@@ -366,7 +386,8 @@ class _Converter:
         place = self._result.mappings
         for part in path:
             place = place.setdefault("properties", {}).setdefault(part, {})
-        place.setdefault("properties", {})[key] = dict(mapping)
+        # Below the key may be mapped already what a join's steps add.
+        place["properties"] = merge(place.get("properties", {}), {key: dict(mapping)})
 
     def _keep_rest(self, at: _At) -> None:
         """Keep the index's own mapping of keys that no column gives: a plugin may."""

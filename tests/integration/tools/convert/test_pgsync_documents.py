@@ -172,6 +172,8 @@ def moods(label: str) -> dict[str, Any]:
     }
 
 
+ONE = {"type": "one_to_one", "variant": "object"}
+MANY = {"type": "one_to_many", "variant": "object"}
 REPLIES = {
     "table": "reply",
     "label": "replies",
@@ -203,6 +205,94 @@ def test_a_list_of_values_has_the_type_that_pgsync_maps_it_to(
     made = mapping(project.specs[index], project.primary.index_options(index))
     found = made["mappings"]["properties"][key]
     assert found == {**found, **wanted}
+
+
+def properties(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Conversion]:
+    """The mapping of the documents' keys, and the conversion."""
+    (tmp_path / "schema.json").write_text(json.dumps([{"database": "town", "index": "one", "nodes": node}]))
+    conversion = convert_pgsync(tmp_path / "schema.json", converted.url, SINK, {})
+    for name, text in conversion.files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.startswith("one_")]:
+        monkeypatch.delitem(sys.modules, name)
+    project = open_project(tmp_path / "headrace.toml", {})
+    made = mapping(project.specs["one"], project.primary.index_options("one"))
+    found: Mapping[str, Any] = made["mappings"]["properties"]
+    return found, conversion
+
+
+@pytest.mark.parametrize("label", ["posts", "its-posts"])
+@pytest.mark.parametrize("kind", [None, "nested"])
+def test_a_list_keeps_its_type_and_the_keys_below_that_only_steps_give(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str, kind: str | None
+) -> None:
+    """The mapping of the whole replaced that of what stands in it, and the cluster refused documents."""
+    posts = {
+        "table": "post",
+        "label": label,
+        "columns": ["id", "title"],
+        "relationship": {"type": "one_to_many", "variant": "object", "through_tables": ["person_post"]},
+        "transform": {"rename": {"title": "1st-title"}, "mapping": {"1st-title": {"type": "keyword"}}},
+    }
+    mapped = {"mapping": {label: {"type": kind}}} if kind else {}
+    node = {"table": "person", "columns": ["id"], "children": [posts], "transform": mapped}
+    found, _ = properties(converted, tmp_path, monkeypatch, node)
+    assert found[label]["type"] == (kind or "object")
+    assert found[label]["properties"]["1st-title"]["type"] == "keyword"
+
+
+def test_one_row_that_is_mapped_as_nested_stays_so(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    region = {"table": "region", "columns": ["name"], "relationship": ONE}
+    node = {
+        "table": "village",
+        "columns": ["id"],
+        "children": [region],
+        "transform": {"mapping": {"region": {"type": "nested"}}},
+    }
+    found, conversion = properties(converted, tmp_path, monkeypatch, node)
+    assert found["region"]["type"] == "nested"
+    assert not [note for note in conversion.notes if "mapped as" in note.text]
+
+
+def test_a_type_that_objects_cannot_keep_is_told(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posts = {"table": "cabin", "label": "cabins", "columns": ["address"], "relationship": MANY}
+    node = {
+        "table": "village",
+        "columns": ["id"],
+        "children": [posts],
+        "transform": {"mapping": {"cabins": {"type": "flattened", "depth_limit": 3}}},
+    }
+    found, conversion = properties(converted, tmp_path, monkeypatch, node)
+    assert (found["cabins"]["type"], "depth_limit" in found["cabins"]) == ("object", False)
+    assert [note.is_open for note in conversion.notes if "'cabins' is mapped as flattened" in note.text] == [
+        True
+    ]
+
+
+def test_a_point_under_a_key_that_only_a_step_gives_stays_a_point(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = {"rename": {"spot": "the-spot"}, "mapping": {"the-spot": {"type": "geo_point"}}}
+    node = {"table": "album", "columns": ["id", "spot"], "transform": changed}
+    found, _ = properties(converted, tmp_path, monkeypatch, node)
+    assert found["the-spot"] == {"type": "geo_point"}
+
+
+def test_a_foreign_key_beside_a_table_between_is_told(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = moods("moods")
+    child["relationship"]["foreign_key"] = {"parent": ["id"], "child": ["id"]}
+    node = {"table": "album", "columns": ["id"], "children": [child]}
+    _, conversion = properties(converted, tmp_path, monkeypatch, node)
+    assert [note.is_open for note in conversion.notes if "`foreign_key` beside" in note.text] == [True]
 
 
 def test_what_the_database_does_not_have_is_listed(converted: Converted, tmp_path: Path) -> None:
