@@ -128,7 +128,8 @@ def _retry(
         database = DatabaseDocuments(session, spec, inspection.catalog)
         documents = IndexDocuments(applied.documents, served.generation, routed=bool(routed))
         contents, reached = not target.pipelines(index), StreamProgress(applied).reached
-        recheck = Recheck(database, documents, reached, database.levels, contents=contents)
+        drops = spec.transform is not None
+        recheck = Recheck(database, documents, reached, database.levels, contents=contents, drops=drops)
         for first in range(0, len(mine), _AT_ONCE):
             chunk = {entry.id: entry for entry in mine[first : first + _AT_ONCE]}
             refused, fenced = rebuild(index, database, writer, applied, list(chunk))

@@ -187,6 +187,7 @@ class Recheck:
         reached: waits until the pipeline has applied everything before a position; False where it cannot.
         levels: the longest path from a changed row to a document, in rows.
         contents: whether contents are compared, or only ids.
+        drops: whether a transform may drop documents, also by other rows than the root's.
         pauses: seconds after each round.
         sleep: waits.
     """
@@ -196,6 +197,7 @@ class Recheck:
     reached: Callable[[Lsn], bool]
     levels: int = 0
     contents: bool = True
+    drops: bool = False
     pauses: Sequence[float] = PAUSES
     sleep: Callable[[float], None] = time.sleep
 
@@ -203,13 +205,19 @@ class Recheck:
         """Return a finding for each of `ids`; memory holds both sides of all of them."""
         left = list(ids)
         found: list[Finding] = []
+        missed: set[str] = set()
         before = self.index.read(left)
         for pause in self.pauses:
             if not left:
                 break
             judged, before = self._round(left, before)
-            found += [finding for finding in judged if finding.verdict is not Verdict.CHANGING]
-            left = [finding.id for finding in judged if finding.verdict is Verdict.CHANGING]
+            missing = {finding.id for finding in judged if finding.verdict is Verdict.MISSING}
+            # No stamp tells that another row has dropped a document meanwhile: it has to be missing twice.
+            unsure = missing - missed if self.drops else set()
+            missed = missing
+            unsure |= {finding.id for finding in judged if finding.verdict is Verdict.CHANGING}
+            found += [finding for finding in judged if finding.id not in unsure]
+            left = [finding.id for finding in judged if finding.id in unsure]
             if left:
                 self.sleep(pause)
         return found + [Finding(finding, Verdict.CHANGING) for finding in left]

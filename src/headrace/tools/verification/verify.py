@@ -256,7 +256,10 @@ def _compare(
         routed = spec.routing is not None
         documents = IndexDocuments(client, report.generation, routed=routed)
         pipeline = StreamProgress(applied)
-        recheck = Recheck(database, documents, pipeline.reached, database.levels, contents=report.contents)
+        drops, contents = spec.transform is not None, report.contents
+        recheck = Recheck(
+            database, documents, pipeline.reached, database.levels, contents=contents, drops=drops
+        )
         build_again = None
         if report.repair is not None:
             writer = open_writer(

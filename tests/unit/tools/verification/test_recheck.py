@@ -127,6 +127,26 @@ def test_a_right_index_is_never_wrong(first: bytes | None) -> None:
         assert settled(world)["a"] is Verdict.RIGHT, (second, third, before, between, follow)
 
 
+class Dropping(World):
+    """The transform drops the document because of other rows: the root's is not written."""
+
+    def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
+        super().stamps(ids)
+        return dict.fromkeys(ids, "the same")
+
+    def look(self, ids: Sequence[str]) -> Look:
+        return Look(dict.fromkeys(ids, "the same"), super().look(ids).documents)
+
+
+def test_a_document_that_a_transform_drops_by_other_rows_is_not_wrong() -> None:
+    for before, between in itertools.product(range(6), range(4)):
+        steps = commit(b"{}"), *[nothing] * between, commit(None), apply
+        assert settled(Dropping(*[nothing] * before, *steps), drops=True)["a"] is Verdict.RIGHT
+    world = Dropping()
+    world.rows["a"] = (1, b"{}")
+    assert settled(world, drops=True)["a"] is Verdict.MISSING
+
+
 def test_what_changes_each_time_is_given_up_and_not_called_wrong() -> None:
     def toggled(world: World) -> None:
         world.commit("a", b'{"x":%d}' % world.position_now)
