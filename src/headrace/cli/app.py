@@ -224,10 +224,11 @@ def teardown(
 ) -> bool:
     """Drop the slot and the publication and restore replica identities, after a question.
 
-    The state in the cluster is deleted too; searches still use the indexes, which get no more changes.
+    The state in the cluster is deleted too; searches still use the indexes, which get no more changes. It
+    fails where a cluster keeps what was to be deleted.
 
-    With --format json it prints `sql`, `warnings`, `aliases` (whose indexes are deleted), `done` (false:
-    nothing was changed).
+    With --format json it prints `sql`, `warnings`, `aliases` (whose indexes are deleted; of a secondary sink
+    `SINK: ALIAS`), `done` (false: nothing was changed).
 
     Examples:
       headrace teardown
