@@ -27,7 +27,7 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
             "no index is named",
             "Name the index whose readers are led here; or give --upgraded, after pg_upgrade.",
         )
-    project = context.open_project()
+    project = context.open_project(index)
     find_index(project, index)
     name = index if name is None else name
     with AppliedPosition(project.resolve(), project.key) as applied:

@@ -96,15 +96,17 @@ class CommandContext:
     # Read when a command runs and not when this is imported: programs set variables before they call.
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
-    def open_project(self) -> Project:
-        """Load the deployment file and its schemas.
+    def open_project(self, index: str | None = None) -> Project:
+        """Load the deployment file and its schemas; where `index` is named, mistakes of others do not count.
 
         Raises:
             HeadraceError: CONFIG or SCHEMA; USAGE for a slot or publication that is not a valid name.
         """
         from headrace.pipeline.project import open_project  # noqa: PLC0415 - loads the database driver
 
-        return open_project(self.config, self.environ, slot=self.slot, publication=self.publication)
+        return open_project(
+            self.config, self.environ, slot=self.slot, publication=self.publication, index=index
+        )
 
     def load_project(self) -> tuple[Project | None, tuple[HeadraceError, ...]]:
         """Load the files that are valid; return their project, or None, and the mistakes of the others.

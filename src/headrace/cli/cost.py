@@ -30,7 +30,7 @@ def print_cost(context: CommandContext, index: str, ids: Sequence[str], limit: i
     if ids:
         raise HeadraceError(Kind.USAGE, "--id and --cost do not go together", "Give one of them.")
     limits = SampleLimits() if limit is None else SampleLimits(documents=limit)
-    cost = measure_cost(context.open_project(), index, limits)
+    cost = measure_cost(context.open_project(index), index, limits)
     if context.as_json:
         terminal.data(asdict(cost))
     else:

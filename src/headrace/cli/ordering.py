@@ -28,7 +28,7 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
     Raises:
         HeadraceError: as for `check_generation_order` and `result_of`; CONFIG; BEHIND after `wait`.
     """
-    project, what = context.open_project(), f"{kind.value} {index}"
+    project, what = context.open_project(index), f"{kind.value} {index}"
     with AppliedPosition(project.resolve(), project.key) as applied:
         mailbox = Mailbox(applied.client, project.key)
         order = new_order(kind, index)

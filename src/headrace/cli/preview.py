@@ -35,7 +35,7 @@ def preview(
     # A limit would cut the list of ids without a word.
     if ids and limit is not None:
         raise HeadraceError(Kind.USAGE, "--id and --limit do not go together", "Give one of them.")
-    project = context.open_project()
+    project = context.open_project(index)
     spec = find_index(project, index)
     began = time.perf_counter()
     with open_preview(project.database(), spec) as documents:

@@ -62,7 +62,7 @@ def rebuild_quarantined(
     Raises:
         HeadraceError: CONFIG, SCHEMA; as for `retry_quarantined`.
     """
-    project = context.open_project()
+    project = context.open_project(index)
     retried = retry_quarantined(project, index, id_, sink=sink)
     if context.as_json:
         terminal.data({"found": retried.found, "left": [entry.to_json() for entry in retried.left]})

@@ -19,7 +19,7 @@ def verify_index(context: CommandContext, index: str, options: VerifyOptions) ->
     Raises:
         HeadraceError: as for `verify`.
     """
-    report = verify(context.open_project(), index, options, terminal.TerminalReporter())
+    report = verify(context.open_project(index), index, options, terminal.TerminalReporter())
     if context.as_json:
         terminal.data(as_data(report))
     else:

@@ -170,15 +170,22 @@ class Project:
 
 
 def open_project(
-    config: Path, environ: Mapping[str, str], *, slot: str | None = None, publication: str | None = None
+    config: Path,
+    environ: Mapping[str, str],
+    *,
+    slot: str | None = None,
+    publication: str | None = None,
+    index: str | None = None,
 ) -> Project:
     """Load a deployment file and its schemas; report all mistakes of all files at once.
+
+    Where `index` is named and its own files are right, mistakes in those of others are left out with them.
 
     Raises:
         HeadraceError: CONFIG or SCHEMA; USAGE for a `slot` or `publication` that is not a valid name.
     """
     project, errors = open_loadable(config, environ, slot=slot, publication=publication)
-    if project is None or errors:
+    if project is None or (errors and index not in project.specs):
         raise ErrorGroup(errors)
     return project
 

@@ -95,6 +95,12 @@ def test_an_index_that_does_not_fit_holds_up_no_other_ones_verification_or_retry
         assert (code, "built again, and accepted: 1 of 2 documents" in err) == (1, True)
         assert "wrong 1: " in err
         assert typed(capsys, stock, "quarantine", "retry", "wrong")[0] == 2
+        wrong.write_text("version: 7\n")
+        assert typed(capsys, stock, "verify", "stock")[0] == 0
+        for command in ("preview", "reindex"):
+            assert typed(capsys, stock, command, "stock")[0] == 0
+        assert typed(capsys, stock, "quarantine", "retry", "stock")[0] == 0
+        assert "'7'" in typed(capsys, stock, "verify", "wrong")[2]
     assert [one["index"] for one in listed(capsys, stock)] == ["wrong"]
 
 
