@@ -27,6 +27,7 @@ from headrace.postgres.server_errors import has_state
 from headrace.postgres.session import KeptSession, ReadSession
 
 Key = tuple[str | None, ...]
+Found = dict[int, dict[str, str | None]]
 
 _WITH_NEW_ROW = pa.array([Op.INSERT.value, Op.UPDATE.value])
 
@@ -87,15 +88,14 @@ def _read_again(
     rows: dict[int, list[tuple[str, str | None]]] = {}
     for place, texts in look(reread, list(whole.values()), missing).items():
         at = places[place]
-        gaps = [
-            (name, text) for name, text in zip(missing, texts, strict=True) if not known[name][at].as_py()
-        ]
+        gaps = [(name, text) for name, text in texts.items() if not known[name][at].as_py()]
         rows[at] = [*changes.column("after")[at].as_py(), *gaps]
     return rows
 
 
 _KEYS_AT_ONCE = 1_000
 _NO_COLUMN = "42703"
+_NO_TABLE = "42P01"
 _COLUMNS = """
 SELECT a.attname::text
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -111,7 +111,7 @@ class Reread:
         table: the table.
         key: the key columns and their SQL types.
         columns: the columns that a new row has.
-        may_change: whether a column may have been dropped; its value is NULL then.
+        may_change: whether a dropped column's value is NULL; else it stays absent.
         operators: the SQL operators that compare key columns, where they are not `=`.
     """
 
@@ -135,9 +135,7 @@ class Reread:
             f"({', '.join(names)}, place) JOIN {quoted(self.table)} AS t ON {matches}"
         )
 
-    def read(
-        self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]
-    ) -> dict[int, tuple[str | None, ...]]:
+    def read(self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]) -> Found:
         """Read the newest texts of `columns`, by the key's index in `keys`; deleted rows are absent.
 
         It waits until the server has flushed what was read.
@@ -148,34 +146,32 @@ class Reread:
         try:
             return self._read(session, keys, columns)
         except HeadraceError as error:
-            # A dropped column has no value to be read, and the log still names it in older rows.
-            if not self.may_change or not has_state(error, _NO_COLUMN):
+            # What was dropped has no value to be read, and the log still names it in older rows.
+            if not has_state(error, _NO_COLUMN, _NO_TABLE):
                 raise
         existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
         present = [name for name in columns if name in existing]
-        rows = self._read(session, keys, present) if present else dict.fromkeys(range(len(keys)), ())
-        return {
-            place: tuple(dict(zip(present, texts, strict=True)).get(name) for name in columns)
-            for place, texts in rows.items()
-        }
+        dropped = dict.fromkeys(columns) if self.may_change else {}
+        rows: Found = {place: {} for place in range(len(keys))}
+        if present and existing.issuperset(self.key):
+            rows = self._read(session, keys, present)
+        return {place: {**dropped, **texts} for place, texts in rows.items()}
 
-    def _read(
-        self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]
-    ) -> dict[int, tuple[str | None, ...]]:
-        rows: dict[int, tuple[str | None, ...]] = {}
+    def _read(self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]) -> Found:
+        rows: Found = {}
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             page = keys[first : first + _KEYS_AT_ONCE]
             parts = [[key[number] for key in page] for number in range(len(self.key))]
             for place, *texts in session.query(self.sql(columns), parts):
                 # ORDINALITY counts from 1.
-                rows[first + place - 1] = tuple(texts)
+                rows[first + place - 1] = dict(zip(columns, texts, strict=True))
         # What a crash of the server would undo must not be handed on as a row's newest value.
         session.await_flush()
         return rows
 
 
-Look = Callable[[Reread, Sequence[Key], Sequence[str]], Mapping[int, tuple[str | None, ...]]]
-"""Looks up columns of rows by their keys: the texts by the key's index; deleted rows are absent."""
+Look = Callable[[Reread, Sequence[Key], Sequence[str]], Mapping[int, Mapping[str, str | None]]]
+"""Looks up columns of rows by their keys: their texts by the key's index; deleted rows are absent."""
 
 
 @contextlib.contextmanager
@@ -189,9 +185,7 @@ def lookups(url: str) -> Iterator[Look]:
     """
     with KeptSession(url) as session:
 
-        def look(
-            reread: Reread, keys: Sequence[Key], columns: Sequence[str]
-        ) -> dict[int, tuple[str | None, ...]]:
+        def look(reread: Reread, keys: Sequence[Key], columns: Sequence[str]) -> Found:
             return retrying()(lambda: reread.read(session.get(), keys, columns))
 
         yield look

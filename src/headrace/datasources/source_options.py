@@ -266,7 +266,9 @@ class SnapshotOptions(DatabaseOptions):
     partition_bytes: Bytes = Field(
         PARTITION_BYTES, gt=0, description="without `numPartitions`: how much of its file a task reads, about"
     )
-    batch_bytes: Bytes = Field(8 << 20, gt=0, description="how much of its rows a task holds at once, about")
+    batch_bytes: Bytes = Field(
+        8 << 20, gt=0, le=512 << 20, description="how much of its rows a task holds at once, about"
+    )
 
     @field_validator("snapshot_id")
     @classmethod

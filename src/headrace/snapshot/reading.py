@@ -63,8 +63,9 @@ class RowSelection:
 def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange) -> str:
     """Return the statement for the rows of `part` (pure).
 
-    A part with blocks belongs to one table's own file, without the rows of inheritance children. A condition
-    is put in two pairs of parentheses, so that one that closes a parenthesis too many cannot escape.
+    A part with blocks belongs to one table's own file, without the rows of inheritance children. Conditions
+    name the selected table, so each part is read under that name. A condition is put in two pairs of
+    parentheses, so that one that closes a parenthesis too many cannot escape.
     """
     whole = part.filenode is None
     bounds = []
@@ -73,7 +74,8 @@ def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange)
         bounds.append(f"ctid >= '({part.first_block},0)'::tid")
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")
-    place = f"{'' if whole else 'ONLY '}{quoted(part.table or selection.table)}"
+    table = quoted(part.table or selection.table)
+    place = f"{'' if whole else 'ONLY '}{table} AS {identifier(selection.table.name)}"
     conditions = [*bounds, *(f"((\n{condition}\n))" for condition in selection.conditions)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)

@@ -480,11 +480,27 @@ def test_a_lookup_waits_for_a_server_that_is_lost(database: str) -> None:
         execute(connection, ITEM)
         execute(connection, "INSERT INTO item VALUES (1, 'a')")
         reread = Reread(table, {"id": "integer"})
-        assert look(reread, [("1",)], ("name",)) == {0: ("a",)}
+        assert look(reread, [("1",)], ("name",)) == {0: {"name": "a"}}
         ended = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = "
         mine = "current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
         assert execute(connection, ended + mine) == [(1,)]
-        assert look(reread, [("1",)], ("name",)) == {0: ("a",)}
+        assert look(reread, [("1",)], ("name",)) == {0: {"name": "a"}}
+
+
+def test_a_lookup_leaves_out_what_was_dropped(database: str) -> None:
+    """A task looks up what the catalog had when its batch was planned."""
+    table, columns = TableName("public", "item"), ("gone", "name")
+    with connect(database) as connection, lookups(database) as look:
+        execute(connection, ITEM)
+        execute(connection, "INSERT INTO item VALUES (1, 'a')")
+        absent, null = (
+            Reread(table, {"id": "integer"}, may_change=may_change) for may_change in (False, True)
+        )
+        assert look(absent, [("1",)], columns) == {0: {"name": "a"}}
+        assert look(null, [("1",)], columns) == {0: {"gone": None, "name": "a"}}
+        assert look(Reread(table, {"gone": "integer"}), [("1",)], columns) == {0: {}}
+        execute(connection, "DROP TABLE item")
+        assert look(absent, [("1",)], columns) == {0: {}}
 
 
 @pytest.mark.long

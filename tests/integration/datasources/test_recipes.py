@@ -64,6 +64,15 @@ class Shop:
         with connect(self.url) as connection:
             return execute(connection, "SELECT id, customer, total FROM orders ORDER BY id")
 
+    def is_followed(self, slot: str) -> bool:
+        """Whether a query reads a slot."""
+        with connect(self.url) as connection:
+            return bool(
+                execute(
+                    connection, "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active", (slot,)
+                )
+            )
+
     def run(self, program: str) -> None:
         """Run a program of the page; wait until it has left its slot, if it ends."""
         exec(compile(program, str(PAGE), "exec"), self.names)
@@ -114,8 +123,10 @@ def test_revenue_follows_the_stream_and_the_customers(shop: Shop, client: SparkS
         return {row[0]: str(row[1]) for row in client.table("revenue").collect()}
 
     [program] = recipe("Revenue as it comes in")
-    shop.write(*FIRST)
+    shop.write(FIRST[0])
     shop.run(program)
+    until(lambda: shop.is_followed("orders_to_revenue"))
+    shop.write(*FIRST[1:])
     until(lambda: revenue() == {"north": "105.00", "south": "100.00"})
     shop.write("UPDATE customers SET region = 'west' WHERE id = 1")
     shop.write("INSERT INTO orders VALUES (50, 1, 7.5), (51, 2, 1)")

@@ -277,6 +277,9 @@ def test_the_rows_of_partitions_and_heirs_are_the_tables_own(shop: Shop) -> None
         assert sorted(rows(reader)) == wanted, name
         assert (len(reader.partitions()) > 1) == (name in ('"My Shop"."P""s"', "item", "kept")), name
     assert sorted(shop.load('"My Shop"."P""s"', numPartitions="2").collect()) == ITEMS
+    # A condition may name the table; the rows lie in partitions of other names.
+    chosen = shop.load('"My Shop"."P""s"', numPartitions="2", where='"P""s".id < 10')
+    assert sorted(chosen.collect()) == [row for row in ITEMS if row[0] < 10]
 
 
 def test_columns_and_rows_are_chosen(shop: Shop) -> None:

@@ -260,7 +260,7 @@ def read_a_table(world: World) -> None:
 def read_large_values(world: World) -> None:
     with ReadSession(world.url) as session:
         found = Reread(TableName("public", "person"), {"id": "integer"}).read(session, [("1",)], ["name"])
-    assert found == {0: ("nobody",)}
+    assert found == {0: {"name": "nobody"}}
 
 
 def compare_ids(world: World) -> None:

@@ -111,9 +111,9 @@ def test_what_the_log_left_out_is_filled_in() -> None:
     reread = Reread(ORDER, {"id": "integer"}, ("id", "n", "large"))
     asked: list[tuple[list[Key], tuple[str, ...]]] = []
 
-    def look(_: Reread, keys: Any, columns: Sequence[str]) -> dict[int, tuple[str | None, ...]]:
+    def look(_: Reread, keys: Any, columns: Sequence[str]) -> dict[int, dict[str, str | None]]:
         asked.append((list(keys), tuple(columns)))
-        return {0: ("L", "never")[: len(columns)]}
+        return {0: dict(zip(columns, ("L", "never"), strict=False))}
 
     given = changes(
         (ORDER, "d", {"id": "1"}, None),

@@ -79,9 +79,9 @@ def test_a_key_that_changes_is_a_delete_and_an_insert(pre_images: bool) -> None:
 def test_what_the_log_left_out_is_looked_up_by_key_in_one_go() -> None:
     asked: list[tuple[Sequence[Key], tuple[str, ...]]] = []
 
-    def look(_: Reread, keys: Sequence[Key], columns: Sequence[str]) -> dict[int, tuple[str | None, ...]]:
+    def look(_: Reread, keys: Sequence[Key], columns: Sequence[str]) -> dict[int, dict[str, str | None]]:
         asked.append((keys, tuple(columns)))
-        return {0: (None, "found"), 2: ("c", "too")}
+        return {0: {"name": None, "body": "found"}, 2: {"name": "c", "body": "too"}}
 
     batch = changes(
         ("u", None, {"id": "1", "name": "a"}), ("u", None, {"id": "2"}), ("u", None, ROW),
@@ -101,7 +101,7 @@ def test_what_the_log_left_out_is_looked_up_by_key_in_one_go() -> None:
 
 
 def test_nothing_is_looked_up_where_all_is_known() -> None:
-    def look(_: Reread, _keys: Sequence[Key], _columns: Sequence[str]) -> dict[int, tuple[str | None, ...]]:
+    def look(_: Reread, _keys: Sequence[Key], _columns: Sequence[str]) -> dict[int, dict[str, str | None]]:
         raise AssertionError
 
     whole = changes(("u", None, ROW), ("c", None, ROW), ("d", KEY, None), ("t", None, None))
@@ -118,9 +118,9 @@ def test_a_value_of_another_type_is_an_error_that_names_the_column() -> None:
 def test_a_column_that_is_new_does_not_stand_for_one_that_is_missing() -> None:
     """As many columns as the query has, but not the same ones; in a part of a batch, too."""
 
-    def look(_: Reread, keys: Sequence[Key], columns: Sequence[str]) -> dict[int, tuple[str | None, ...]]:
+    def look(_: Reread, keys: Sequence[Key], columns: Sequence[str]) -> dict[int, dict[str, str | None]]:
         assert (list(keys), list(columns)) == ([("1",)], ["body"])
-        return {0: ("found",)}
+        return {0: {"body": "found"}}
 
     batch = changes(("c", None, ROW), ("u", None, {"id": "1", "name": "a", "more": "m"})).slice(1)
     [row] = completed(batch, lambda _: REREAD, look).column("after").to_pylist()
