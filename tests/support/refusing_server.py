@@ -18,6 +18,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 _REQUESTS = {80877103, 80877104}  # for TLS and GSSAPI, before the start-up message
+_VERSION = b"server_version\0"
 
 
 @dataclass
@@ -59,12 +60,14 @@ class RefusingServer:
     Attributes:
         refusals: the errors; the first one that matches is given.
         port: where it listens, on 127.0.0.1.
+        version: what it announces as its version; empty: the server's own.
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._parts = parts
         self.refusals: list[Refusal] = []
+        self.version = ""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._sockets: set[socket.socket] = set()
@@ -111,7 +114,7 @@ class RefusingServer:
             assert self._parts.port is not None
             with socket.create_connection((self._parts.hostname, self._parts.port)) as server:
                 self._sockets |= {client, server}
-                session = _Session(client, server, self.refusals)
+                session = _Session(client, server, self.refusals, self.version)
                 threading.Thread(target=session.forward_answers, daemon=True).start()
                 try:
                     session.forward_statements()
@@ -124,10 +127,13 @@ class RefusingServer:
 class _Session:
     """One connection."""
 
-    def __init__(self, client: socket.socket, server: socket.socket, refusals: list[Refusal]) -> None:
+    def __init__(
+        self, client: socket.socket, server: socket.socket, refusals: list[Refusal], version: str
+    ) -> None:
         self._client = client
         self._server = server
         self._refusals = refusals
+        self._version = version
         self._broken_stream: Refusal | None = None
         self._is_cut = self._awaits_byte = False
 
@@ -169,6 +175,8 @@ class _Session:
                     self._client.sendall(head)
                     continue
                 body = _body(stream.read)
+                if self._version and head == b"S" and body.startswith(_VERSION):
+                    body = _VERSION + self._version.encode() + b"\0"
                 refusal = self._broken_stream
                 if refusal is not None and head == b"W":
                     is_stream, left = True, refusal.after

@@ -13,7 +13,7 @@ from typing import Any, Self
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import libpq_keywords, parse_address
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
 from headrace.postgres.cloud_tokens import cloud_token
@@ -32,6 +32,10 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 ISOLATION, READ_COMMITTED = "default_transaction_isolation", "read committed"
 """On a standby a session whose transactions are serializable can read nothing."""
+
+OLDEST = 140000
+"""PostgreSQL 14, as `server_version_num` counts."""
+_ONE_NUMBER = 100000  # since 10 a major version is one number
 
 KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "2"}
 """Settings of the server: it ends an idle session of a host that vanished, and its locks, within 15 s.
@@ -118,7 +122,7 @@ def connect(url: str, *, application_name: str = "headrace", autocommit: bool = 
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, CONFIG, PASSWORD_COMMAND; POOLER where a connection pooler
-            answers.
+            answers; SERVER_VERSION below 14.
     """
     connection = open_connection(url, application_name)
     connection.autocommit = autocommit
@@ -158,11 +162,30 @@ def open_connection(
     return connection
 
 
+def check_version(version: int) -> None:
+    """Refuse a server that is too old.
+
+    Raises:
+        HeadraceError: SERVER_VERSION.
+    """
+    if version < OLDEST:
+        named = (
+            f"{version // 10000}" if version >= _ONE_NUMBER else f"{version // 10000}.{version // 100 % 100}"
+        )
+        raise HeadraceError(
+            Kind.SERVER_VERSION,
+            f"the server is PostgreSQL {named}; Headrace reads 14 and later",
+            "Upgrade the server.",
+        )
+
+
 def _begin_session(connection: WatchedConnection, url: str) -> None:
     """Make the first statements of a session; refuse a pooler.
 
     A pooler reports another process number than the server's own.
     """
+    # Before the first statement: an older server lacks some of the settings.
+    check_version(connection.info.server_version)
     address = parse_address(url)
     timeouts = [*_TIMEOUTS, *([_TRANSACTION_TIMEOUT] if connection.info.server_version >= _SINCE else [])]
     # What a role or a database sets as a default for people must not change what is read.

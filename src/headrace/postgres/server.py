@@ -14,13 +14,10 @@ from headrace.postgres.connection import Connection, connect, execute, query, re
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server_errors import no_free_slot
 
-OLDEST = 140000
-"""PostgreSQL 14, as `server_version_num` counts."""
 # PostgreSQL 16 is the first whose standbys decode.
 _STANDBY_DECODES = 160000
 _WITHOUT_DEFAULTS = ((150000, 150006), (160000, 160002))
 """Versions that show NULL in old rows for the default of a column that was added later, and who mended it."""
-_ONE_NUMBER = 100000  # since 10 a major version is one number
 
 WAL_LEVEL_REMEDY = (
     "Plain PostgreSQL: ALTER SYSTEM SET wal_level = logical, then restart the server; RDS and Aurora: "
@@ -126,10 +123,9 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
             the role may not call pg_control_system, and on a standby for the timeline.
 
     Raises:
-        HeadraceError: SERVER_VERSION below 14; WAL_LEVEL, where the server gives no identifier and the level
+        HeadraceError: WAL_LEVEL, where the server gives no identifier and the level
             explains it; PRIVILEGE, CONNECTION, DATABASE.
     """
-    check_version(connection.info.server_version)
     [row] = query(connection, _FACTS)
     identifier, timeline = _identity(connection, url, wal_level=row[2])
     *facts, encoding, standbys = row
@@ -144,23 +140,6 @@ def is_in_recovery(connection: Connection) -> bool:
     """
     [(found,)] = query(connection, "SELECT pg_is_in_recovery()")
     return bool(found)
-
-
-def check_version(version: int) -> None:
-    """Refuse a server that is too old.
-
-    Raises:
-        HeadraceError: SERVER_VERSION.
-    """
-    if version < OLDEST:
-        named = (
-            f"{version // 10000}" if version >= _ONE_NUMBER else f"{version // 10000}.{version // 100 % 100}"
-        )
-        raise HeadraceError(
-            Kind.SERVER_VERSION,
-            f"the server is PostgreSQL {named}; Headrace reads 14 and later",
-            "Upgrade the server.",
-        )
 
 
 def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:

@@ -25,6 +25,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.session import ReadSession
 from support.means import PGBOUNCER, needs
+from support.refusing_server import RefusingServer
 
 SECRET = "s3cr3t-7f1e"
 ODD = "x' host=evil \\ %@:/?#"
@@ -190,6 +191,23 @@ def test_a_login_that_the_server_took_before_is_waited_for(
     assert passing.value.retry is Retry.BACK_OFF
     assert wrong.value.kind is Kind.AUTHENTICATION, "nobody has logged in so"
     assert "rds.iam_auth_for_replication" in wrong.value.remedy
+
+
+@pytest.mark.parametrize("opening", OPENERS)
+def test_a_server_that_is_too_old_is_told_so_before_it_refuses_a_setting(
+    postgres: EmbeddedPostgres, opening: Opening
+) -> None:
+    with RefusingServer(postgres.url) as old:
+        old.version = "13.23"
+        old.refuse(
+            "idle_session_timeout",
+            "42704",
+            'unrecognized configuration parameter "idle_session_timeout"',
+            times=None,
+        )
+        with pytest.raises(HeadraceError, match="PostgreSQL 13; Headrace reads 14") as caught:
+            opening(old.url)
+    assert caught.value.kind is Kind.SERVER_VERSION
 
 
 @needs(PGBOUNCER)

@@ -6,7 +6,8 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.postgres.server import OLDEST, ServerFacts, check_version, server_problems, server_warnings
+from headrace.postgres.connection import OLDEST, check_version
+from headrace.postgres.server import ServerFacts, server_problems, server_warnings
 
 SERVER = ServerFacts(
     version=180006,
