@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind, as_locked
 from headrace.postgres.server import IN_TRANSACTION, session_text
+from headrace.postgres.server_errors import OtherServerError
 
 # Who only waits for this lock counts too: the server queues all later readers behind that session.
 _HOLDERS = f"""
@@ -24,10 +25,6 @@ ORDER BY l.granted DESC, a.xact_start LIMIT 3
 
 class LockedError(HeadraceError):
     """A statement waited too long for a lock that somebody holds on a table."""
-
-
-class OtherServerError(HeadraceError):
-    """A statement needs another server, as by postgres_fdw, which does not answer."""
 
 
 @contextmanager

@@ -36,6 +36,10 @@ class RemovedLogError(HeadraceError):
     """A piece of the log is not there; the slot is lost where that lasts."""
 
 
+class OtherServerError(HeadraceError):
+    """A statement needs another server, as by postgres_fdw, which fails now."""
+
+
 def sqlstate_error(
     sqlstate: str | None,
     message: str,
@@ -400,7 +404,10 @@ _REFUSED_ROW = re.compile(
     r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4]|XX000)\)$"
 )
 
-_NAME_CLASSES = tuple("0A 25 26 28 3B 3D 3F 40 42 53 54 55 57 58 XX001 XX002".split())
+_ASKED = re.compile("remote SQL command: |dblink connection")
+"""What postgres_fdw and dblink add to an error of the server that they ask; it is not translated."""
+
+_NAME_CLASSES = tuple("08 0A HV00N 25 26 28 3B 3D 3F 40 42 53 54 55 57 58 XX001 XX002".split())
 """Beginnings of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
@@ -431,6 +438,26 @@ def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     # A connection that breaks gives an OperationalError without a state.
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
     return unknown_name_in_function(error, statement_error(state, primary, url))
+
+
+def other_server_error(error: psycopg.Error) -> OtherServerError | None:
+    """Return the error of a statement that failed at another server; None where this one refuses it.
+
+    What the other server refuses for good, as a value, is refused as if this one did.
+    """
+    state, text = error.sqlstate or "", error.diag.message_primary or ""
+    is_asked = _ASKED.search(error.diag.context or "") is not None
+    is_final = classify(state, text) in (ErrorClass.REFUSED, ErrorClass.READ_ONLY)
+    is_of_other = state.startswith(("08", "HV")) or (is_asked and not is_final)
+    # What ends this session is FATAL.
+    if not is_of_other or error.diag.severity_nonlocalized != "ERROR":
+        return None
+    return OtherServerError(
+        Kind.CONNECTION,
+        f"a server that the database asks for this fails: {_without_values(state, text)}",
+        "Mend that server, or how the database reaches it.",
+        f"a server that the database asks for this fails: {text}",
+    )
 
 
 def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:

@@ -17,9 +17,9 @@ from psycopg.pq import TransactionStatus
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
-from headrace.postgres.lock_holders import OtherServerError, lock_error
+from headrace.postgres.lock_holders import lock_error
 from headrace.postgres.quoting import literal
-from headrace.postgres.server_errors import database_error
+from headrace.postgres.server_errors import database_error, other_server_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
 
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -109,13 +109,8 @@ class ReadSession(Closeable):
 
     def _error(self, error: psycopg.Error) -> HeadraceError:
         """Return Headrace's error; of a lock that was not had in time, with who holds it."""
-        # What ends this session is FATAL.
-        if (error.sqlstate or "").startswith("08") and error.diag.severity_nonlocalized == "ERROR":
-            return OtherServerError(
-                Kind.CONNECTION,
-                f"a server that the database asks for this does not answer: {error.diag.message_primary}",
-                "Let the database reach it.",
-            )
+        if (failed := other_server_error(error)) is not None:
+            return failed
         if not isinstance(error, psycopg.errors.LockNotAvailable):
             return database_error(error, self._url)
         if not self.in_transaction:

@@ -11,6 +11,7 @@ import pytest
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect, query
+from headrace.postgres.server_errors import OtherServerError, is_refused_row
 from headrace.postgres.session import KeptSession, ReadSession
 
 SETTINGS = {
@@ -57,6 +58,41 @@ def test_a_statement_that_is_cancelled_may_succeed_later(database: str) -> None:
             with pytest.raises(HeadraceError, match="conflict with recovery") as caught:
                 session.query(raising.format(state))
             assert caught.value.retry is Retry.BACK_OFF
+
+
+_ASKED = """
+CREATE TABLE wanted (state text); INSERT INTO wanted VALUES ('57014');
+CREATE FUNCTION failing(state text) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+    RAISE 'cache lookup failed for s3cret' USING ERRCODE = state; END $$;
+CREATE VIEW far AS SELECT public.failing(state) AS n FROM public.wanted;
+CREATE EXTENSION postgres_fdw;
+CREATE SERVER other FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '{host}', port '{port}', dbname '{name}');
+CREATE USER MAPPING FOR PUBLIC SERVER other OPTIONS (user '{user}', password '{password}');
+CREATE FOREIGN TABLE near (n int) SERVER other OPTIONS (schema_name 'public', table_name 'far')
+"""
+
+
+def test_what_fails_now_at_another_server_is_told_from_what_this_one_cannot_do(database: str) -> None:
+    """Postgres_fdw passes states on as they are; other wrappers have the class HV."""
+    raising = "DO $$ BEGIN RAISE 'Incorrect value: s3cret' USING ERRCODE = '{}'; END $$"
+    with psycopg.connect(database, autocommit=True) as writer, ReadSession(database) as session:
+        at = writer.info
+        asked = _ASKED.format(host=at.host, port=at.port, name=at.dbname, user=at.user, password=at.password)
+        writer.execute(asked.encode())
+        for state in ("57014", "57P01", "53200", "40001", "55P03", "XX000", "08006"):
+            writer.execute("UPDATE wanted SET state = %s", (state,))
+            with pytest.raises(OtherServerError, match="a server that the database asks") as waiting:
+                session.query("SELECT n FROM public.near")
+            assert waiting.value.retry is Retry.BACK_OFF
+        for state in ("HV000", "HV00L"):
+            with pytest.raises(OtherServerError) as waiting:
+                session.query(raising.format(state))
+            assert "s3cret" not in str(waiting.value)
+            assert "s3cret" in waiting.value.full_cause
+        writer.execute("UPDATE wanted SET state = '22012'")
+        with pytest.raises(HeadraceError) as caught:
+            session.query("SELECT n FROM public.near")
+        assert is_refused_row(caught.value)
 
 
 def test_a_session_that_must_not_wait_for_a_lock_names_its_holder(database: str) -> None:
