@@ -268,6 +268,7 @@ class ReplicationConnection(Closeable):
             slot=self._slot,
             role=identifier(self._connection.info.user),
             streaming=self._streaming,
+            context=_text(result.error_field(pq.DiagnosticField.CONTEXT)) or "",
         )
 
     def _connection_lost(self, error: psycopg.Error) -> HeadraceError:

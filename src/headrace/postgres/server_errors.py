@@ -48,6 +48,7 @@ def sqlstate_error(
     slot: str = "",
     role: str = "the role",
     streaming: bool = False,
+    context: str = "",
 ) -> HeadraceError:
     """Return the error for a refused replication command or function on slots.
 
@@ -58,6 +59,7 @@ def sqlstate_error(
         slot: the slot that the command named.
         role: the role's quoted name, for the grant.
         streaming: whether the stream had begun (then a missing object is the publication).
+        context: where the server met it, in its words.
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
@@ -77,7 +79,7 @@ def sqlstate_error(
     # syntax_error: our commands are correct, so it is no server of PostgreSQL in replication mode.
     if state == "42601":
         return pooler_error(place, f"it does not know the commands of replication: {text}")
-    return _slot_error(state, text, slot, streaming=streaming)
+    return _slot_error(state, text, slot, context, streaming=streaming)
 
 
 def whole_message(error: psycopg.Error) -> str:
@@ -125,20 +127,41 @@ def read_only_role(place: str, text: str) -> HeadraceError:
     )
 
 
+_BEHIND = (
+    "then begin behind that row: `headrace teardown` and `headrace run`, or a new slot and a new checkpoint "
+    "for a query of your own."
+)
+
+
+def _unsendable_text(state: str, text: str, slot: str, context: str) -> HeadraceError:
+    """Return the error for a row whose text has no form in UTF-8; it stays in the log of every reader."""
+    found = _POSITION.search(context)
+    where = f" at {found[0]}" if found else ""
+    return HeadraceError(
+        Kind.DATABASE,
+        f"the slot {slot!r} has come to a text{where} that has no form in UTF-8 (SQLSTATE {state})",
+        "Waiting does not help. Correct the texts for which convert_to(COLUMN, 'UTF8') fails, or leave the "
+        f"column out of the publication; {_BEHIND}",
+        f"the slot {slot!r} has come to a text{where} that has no form in UTF-8: {text}",
+    )
+
+
+_POSITION = re.compile("LSN [0-9A-F]+/[0-9A-F]+")
+
+
 def _row_too_large(text: str, slot: str) -> HeadraceError:
     """Return the error for a row that no server can send; it stays in the log of every reader."""
     return HeadraceError(
         Kind.DATABASE,
         f"the slot {slot!r} has come to a row of more than 1 GB, which PostgreSQL cannot send: {text}",
         "Waiting does not help. Keep such values smaller (a bytea takes twice its bytes, and REPLICA "
-        "IDENTITY FULL sends the old row too), or leave the column out of the publication; then begin behind "
-        "that row: `headrace teardown` and `headrace run`, or a new slot and a new checkpoint for a query "
-        "of your own. Where no row is so large, update the server first: 13.21, 14.18, 15.13, 16.9 and 17.5 "
+        "IDENTITY FULL sends the old row too), or leave the column out of the publication; "
+        f"{_BEHIND} Where no row is so large, update the server first: 13.21, 14.18, 15.13, 16.9 and 17.5 "
         "say this of many altered tables.",
     )
 
 
-def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:
+def _slot_error(state: str, text: str, slot: str, context: str, *, streaming: bool) -> HeadraceError:
     # object_in_use: another process has acquired the slot.
     if state == "55006":
         return HeadraceError(
@@ -157,6 +180,9 @@ def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> Headrac
         return _missing_object(text, slot, streaming=streaming)
     if state == "55000":
         return _unusable_slot(text, slot)
+    # untranslatable_character, character_not_in_repertoire
+    if state in ("22P05", "22021"):
+        return _unsendable_text(state, text, slot, context)
     return _refused(state, text)
 
 

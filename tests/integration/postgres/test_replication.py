@@ -10,13 +10,14 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pgoutput.frames import Frames
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import ReplicationConnection
 from support.frames import messages_of
 from support.servers import as_user
+from support.slots import drop_slots
 
 PUBLICATION = 'Pub "x", y'
 
@@ -85,6 +86,27 @@ def test_silence_gives_nothing_after_the_timeout(url: str, connection: Connectio
         while stream.receive(Frames(), 1) or stream.wait(0.3):  # the server itself writes now and then
             before = time.monotonic()
         assert time.monotonic() - before > 0.25
+
+
+def test_a_text_that_has_no_form_in_utf_8_is_told_with_its_position(server: EmbeddedPostgres) -> None:
+    """WIN1252 has five bytes that mean nothing; the server stores them, and cannot send them."""
+    with connect(server.url) as admin:
+        execute(admin, "CREATE DATABASE western ENCODING 'WIN1252' LOCALE 'C' TEMPLATE template0")
+    url = server.database_url("western")
+    try:
+        with connect(url) as writer, ReplicationConnection(url) as stream:
+            prepare(writer, "s_western")
+            execute(writer, 'ALTER TABLE "Ta ble" ADD COLUMN t text')
+            execute(writer, """INSERT INTO "Ta ble" VALUES (1, NULL, chr(129))""")
+            stream.start("s_western", 0, [PUBLICATION])
+            told = r"'s_western' .* at LSN [0-9A-F]+/[0-9A-F]+ .*22P05"
+            with pytest.raises(HeadraceError, match=told) as found:
+                read_until(stream, b"C")
+        assert "leave the column out" in found.value.remedy
+        assert found.value.retry is Retry.NEVER
+        drop_slots(url)
+    finally:
+        server.drop_database("western")
 
 
 def test_a_slot_in_use_names_the_reader(url: str, connection: Connection) -> None:
