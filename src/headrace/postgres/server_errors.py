@@ -459,11 +459,16 @@ def is_refused_row(error: HeadraceError) -> bool:
 
 
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """Return the error of a failed statement: the server's own message, never its parameters."""
+    """Return the error of a failed statement: the server's own message and hint, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())
     # A connection that breaks gives an OperationalError without a state.
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
-    return unknown_name_in_function(error, statement_error(state, primary, url))
+    found = unknown_name_in_function(error, statement_error(state, primary, url))
+    hint = " ".join((error.diag.message_hint or "").split())
+    # The hint of a user's function may hold a value, as its message may.
+    if found.remedy or not hint or not (state or "").startswith(_NAME_CLASSES):
+        return found
+    return HeadraceError(found.kind, found.cause, hint, found.detail)
 
 
 def other_server_error(error: psycopg.Error) -> OtherServerError | None:
@@ -508,15 +513,23 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
     return _refused(state, primary)
 
 
+_REMEDIES = (
+    (
+        "^XX00[12]",
+        "The server's files are damaged: find what with pg_amcheck; REINDEX an index, restore a table.",
+    ),
+    ("temp_file_limit", "ALTER ROLE … SET temp_file_limit, as a superuser, or in a service's parameters."),
+)
+"""What a refused statement's state, or a setting that its message names, asks for."""
+
+
 def _refused(state: str, primary: str) -> HeadraceError:
     """Return the error of what the server refuses, without values of rows in its text."""
-    is_damage = state in ("XX001", "XX002")
+    remedy = next((text for word, text in _REMEDIES if re.search(word, f"{state} {primary}")), "")
     return HeadraceError(
         Kind.DATABASE,
         f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
-        "The server's files are damaged: find what with pg_amcheck; REINDEX an index, restore a table."
-        if is_damage
-        else "",
+        remedy,
         detail=f"the database says: {primary} (SQLSTATE {state})",
     )
 

@@ -60,6 +60,17 @@ def test_a_statement_that_is_cancelled_may_succeed_later(database: str) -> None:
             assert caught.value.retry is Retry.BACK_OFF
 
 
+def test_the_servers_hint_is_the_remedy_where_no_value_can_be_in_it(database: str) -> None:
+    raising = "DO $$ BEGIN RAISE 'it failed' USING ERRCODE = '{}', HINT = 'Increase max_locks.'; END $$"
+    remedies = {}
+    with ReadSession(database) as session:
+        for state in ("53200", "42P17", "P0001"):
+            with pytest.raises(HeadraceError) as caught:
+                session.query(raising.format(state))
+            remedies[state] = caught.value.remedy
+    assert remedies == {"53200": "Increase max_locks.", "42P17": "Increase max_locks.", "P0001": ""}
+
+
 _ASKED = """
 CREATE TABLE wanted (state text); INSERT INTO wanted VALUES ('57014');
 CREATE FUNCTION failing(state text) RETURNS int LANGUAGE plpgsql AS $$ BEGIN

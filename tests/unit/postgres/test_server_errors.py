@@ -247,6 +247,8 @@ def test_a_remedy_says_more_than_the_message() -> None:
     policy = statement_error("42501", 'query would be affected by row-level security policy for "t"', URL)
     assert "BYPASSRLS" in policy.remedy
     assert "pg_amcheck" in statement_error("XX001", "compressed pglz data is corrupt", URL).remedy
+    too_much = "temporary file size exceeds temp_file_limit (1048576kB)"
+    assert "ALTER ROLE" in statement_error("53400", too_much, URL).remedy
 
 
 def test_removed_log_is_known_in_another_process_too() -> None:
