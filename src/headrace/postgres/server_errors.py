@@ -361,6 +361,10 @@ _NO_TLS = (
 _CORRECT_TLS = (
     "Correct sslmode, sslrootcert, sslcert, sslkey, sslcrl or ssl_min_protocol_version in the connection URL."
 )
+_BAD_URL = (
+    'connection is bad: invalid|bad value for|fatal: .*(parameter "|command-line argument)'
+    "|invalid integer value|could not match [0-9]+ (host|port)|definition of service|service file"
+)
 _AUTH_METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
 _SCRAM = (
     "On the server: password_encryption = 'scram-sha-256', ALTER ROLE … PASSWORD '…', and scram-sha-256 in "
@@ -384,6 +388,12 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
         f"{_SCRAM}; or allow MD5 with require_auth=md5 in the connection URL.",
     ),
     (Kind.AUTHENTICATION, "method requirement", _AUTH_METHOD, "Correct require_auth in the connection URL."),
+    (
+        Kind.AUTHENTICATION,
+        "channel binding (check failed|negotiation error)",
+        _ACCESS,
+        "A proxy ends TLS. Give the server's own address or, for a proxy you trust, channel_binding=disable.",
+    ),
     (
         Kind.AUTHENTICATION,
         "channel binding",
@@ -411,12 +421,7 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
     (Kind.CONFIG, 'database ".*does not exist|no such database', _NAME, _CORRECT),
     (Kind.CONFIG, "certificate verify failed", _TLS, _UNTRUSTED),
     (Kind.CONFIG, _NO_TLS, _TLS, _CORRECT_TLS),
-    (
-        Kind.CONFIG,
-        'connection is bad: invalid|bad value for|fatal: .*(parameter "|command-line argument)',
-        _URL,
-        _CORRECT,
-    ),
+    (Kind.CONFIG, _BAD_URL, _URL, _CORRECT),
     (
         Kind.CONNECTION,
         "session is (not )?read-only|in hot standby mode",

@@ -11,6 +11,7 @@ from headrace.postgres.quoting import replication_literal
 from headrace.postgres.server_errors import RemovedLogError, connection_error, sqlstate_error, statement_error
 
 URL = "postgresql://me:secret@db.example:5433/shop"
+AT = 'connection to server at "127.0.0.1", port 5433 failed: '
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,11 @@ def test_a_row_filters_error_in_the_stream_quotes_no_value() -> None:
         ("FATAL: could not get connection from the pool - AllServersDown", Kind.CONNECTION),
         ("FATAL: the database system is not yet accepting connections", Kind.CONNECTION),
         ("session is read-only", Kind.CONNECTION),
+        ('connection is bad: definition of service "nope" not found', Kind.CONFIG),
+        ('connection is bad: service file "/nope" not found', Kind.CONFIG),
+        (f'{AT}invalid integer value "1s" for connection option "keepalives_idle"', Kind.CONFIG),
+        ("could not match 2 port numbers to 3 hosts", Kind.CONFIG),
+        ("could not match 1 host names with 2 hostaddr values", Kind.CONFIG),
         ('FATAL: role "me" does not exist', Kind.AUTHENTICATION),
         ('FATAL: no pg_hba.conf entry for host "1.2.3.4"', Kind.AUTHENTICATION),
         ('FATAL: database "shop" does not exist', Kind.CONFIG),
@@ -146,7 +152,6 @@ def test_a_pooler_is_known_by_its_words_and_not_by_names(text: str, options: str
     assert connection_error(psycopg.OperationalError(text), URL + options).kind is kind
 
 
-AT = 'connection to server at "127.0.0.1", port 5433 failed: '
 REFUSED_IN_CLEAR = (
     'FATAL:  no pg_hba.conf entry for host "127.0.0.1", user "me", database "shop", no encryption'
 )
@@ -249,6 +254,15 @@ def test_a_remedy_says_more_than_the_message() -> None:
     assert "pg_amcheck" in statement_error("XX001", "compressed pglz data is corrupt", URL).remedy
     too_much = "temporary file size exceeds temp_file_limit (1048576kB)"
     assert "ALTER ROLE" in statement_error("53400", too_much, URL).remedy
+
+
+@pytest.mark.parametrize("told", ["channel binding check failed", "channel binding negotiation error"])
+def test_a_proxy_that_ends_tls_is_told_from_a_binding_that_is_required_without_tls(told: str) -> None:
+    remedies = [
+        connection_error(psycopg.OperationalError(text), URL).remedy
+        for text in (f"{AT}FATAL:  SCRAM {told}", "channel binding required, but SSL not in use")
+    ]
+    assert ["channel_binding=disable" in remedy for remedy in remedies] == [True, False]
 
 
 def test_removed_log_is_known_in_another_process_too() -> None:
