@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from headrace.errors import HeadraceError, Kind, Refusals
+from headrace.postgres.server_errors import UNVERIFIED
 
 _REFUSED_SECONDS = 300.0
 """How long a login that was taken may be refused; refusals further apart are not of one series."""
@@ -15,6 +16,7 @@ class Logins:
     """The logins that servers take from this process or from the run that it works for.
 
     A cloud under load, a directory that is away, or a password that is being changed refuses a right one too.
+    A server's certificate that was renewed is not known before the file of its authority has followed.
     A login is the connection string, and libpq's `replication`, since clouds give that right apart.
 
     Args:
@@ -37,7 +39,8 @@ class Logins:
     def judge(self, url: str, replication: str, error: HeadraceError) -> HeadraceError:
         """Return the error of a failed login; for some minutes one that passes, where it was taken before."""
         known = self._refusals.get((url, replication))
-        if error.kind is not Kind.AUTHENTICATION or known is None:
+        may_pass = error.kind is Kind.AUTHENTICATION or UNVERIFIED in error.cause
+        if not may_pass or known is None:
             return error
         if known.note(_REFUSED_SECONDS) > _REFUSED_SECONDS:
             return error

@@ -353,6 +353,8 @@ _CORRECT_USER = (
     f"{_CORRECT} With tokens of a cloud: grant the role what they need; on AWS that is rds_iam, and for "
     "replication rds.iam_auth_for_replication = 1."
 )
+UNVERIFIED = "certificate verify failed"
+"""OpenSSL's words for a server's certificate that sslrootcert does not know, or that has expired."""
 _NO_TLS = (
     "does not support ssl|(root|server|client) certificate|certificate file|private key|weak sslmode"
     "|(ssl|tls)( connection is)? required|connection is insecure"
@@ -419,7 +421,7 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
     (Kind.AUTHENTICATION, 'role ".*not permitted to log in', _ACCESS, "ALTER ROLE … LOGIN, or another role."),
     (Kind.PRIVILEGE, "permission denied for database", _ACCESS, "GRANT CONNECT ON DATABASE … TO the role."),
     (Kind.CONFIG, 'database ".*does not exist|no such database', _NAME, _CORRECT),
-    (Kind.CONFIG, "certificate verify failed", _TLS, _UNTRUSTED),
+    (Kind.CONFIG, UNVERIFIED, _TLS, _UNTRUSTED),
     (Kind.CONFIG, _NO_TLS, _TLS, _CORRECT_TLS),
     (Kind.CONFIG, _BAD_URL, _URL, _CORRECT),
     (

@@ -142,6 +142,20 @@ def test_an_unknown_authority_is_refused_for_good(secured: Secured) -> None:
     assert {error.kind for error in refusals(missing)} == {Kind.CONFIG}
 
 
+def test_an_authority_that_changes_in_a_run_is_waited_for(secured: Secured, tmp_path: Path) -> None:
+    """As a volume does with which the file of the authority comes a minute behind the certificate."""
+    mounted = tmp_path / "ca.pem"
+    shutil.copy(secured.file("ca.pem"), mounted)
+    url = secured.url(host="localhost", sslmode="verify-full", sslrootcert=str(mounted))
+    assert encrypted(secured, url) == [True, True]
+    shutil.copy(secured.file("stranger.pem"), mounted)
+    for error in refusals(url):
+        assert error.kind is Kind.CONNECTION
+        assert "sslrootcert" in error.remedy
+    shutil.copy(secured.file("ca.pem"), mounted)
+    assert encrypted(secured, url) == [True, True]
+
+
 def test_a_client_certificate_lets_in_without_a_password(secured: Secured) -> None:
     def url(name: str) -> str:
         return secured.url(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import psycopg
+
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.logins import Logins
+from headrace.postgres.server_errors import connection_error
 
 URL = "postgresql://u@h/d"
 REFUSED = HeadraceError(
@@ -42,6 +45,20 @@ def test_a_process_of_a_run_expects_the_login_of_the_run() -> None:
     assert kinds(logins) == [Kind.CONNECTION]
     now = 301.0
     assert kinds(logins) == [Kind.AUTHENTICATION]
+
+
+def test_a_certificate_that_is_renewed_before_the_file_of_its_authority_passes_too() -> None:
+    now = 0.0
+    logins = Logins(lambda: now)
+    text = "SSL error: certificate verify failed"
+    refused = connection_error(psycopg.OperationalError(text), URL)
+    assert logins.judge(URL, "", refused).kind is Kind.CONFIG, "it may be the wrong authority"
+    logins.note_success(URL, "")
+    assert logins.judge(URL, "", refused).kind is Kind.CONNECTION
+    now = 200.0
+    assert logins.judge(URL, "", refused).kind is Kind.CONNECTION
+    now = 301.0
+    assert logins.judge(URL, "", refused).kind is Kind.CONFIG, "it has lasted"
 
 
 def test_another_error_stays_what_it_is() -> None:
