@@ -228,7 +228,8 @@ class _Binder:
     def _check_required_row(self, parent: Table, field: JoinField, table: Table) -> None:
         """Warn where no foreign key guarantees the required row."""
         if not any(
-            key.target == table.name and set(key.columns) == set(field.column) for key in parent.foreign_keys
+            key.holds and key.target == table.name and set(key.columns) == set(field.column)
+            for key in parent.foreign_keys
         ):
             self._warning(
                 field.place,

@@ -66,11 +66,17 @@ class UniqueKey:
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A foreign-key constraint of the table that holds the columns."""
+    """A foreign-key constraint of the table that holds the columns.
+
+    Attributes:
+        holds: whether every row without NULL has its target; of one that is NOT VALID or NOT ENFORCED it may
+            lack it.
+    """
 
     columns: tuple[str, ...]
     target: TableName
     target_columns: tuple[str, ...]
+    holds: bool = True
 
 
 ReplicaIdentity = Literal["default", "nothing", "full", "index"]

@@ -39,7 +39,7 @@ class CtidRange:
     Attributes:
         first_block: the first block, from 0.
         last_block: the last block, inclusive; None: up to the end that the table has when it is read.
-        table: the leaf partition of a partitioned root table; None for the root table itself.
+        table: the table whose own rows it has, as a leaf partition; None: the root table with its children.
         filenode: the file that the blocks were counted in; a rewrite of the table creates another. None: the
             range is the whole table.
     """

@@ -114,8 +114,8 @@ def plan_tables(
     parts: dict[TableName, list[PlannedPart]] = {}
     for table in tables:
         files = by_table.get(table)
-        if not files or (len(files) == 1 and files[0].filenode is None):
-            parts[table] = [PlannedPart((CtidRange(0, None, table),))]
+        if not files:
+            parts[table] = [PlannedPart((CtidRange(0, None),))]
             continue
         wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
         parts[table] = list(group_files(files, max(1, math.ceil(wanted))))

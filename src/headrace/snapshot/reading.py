@@ -63,19 +63,19 @@ class RowSelection:
 def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange) -> str:
     """Return the statement for the rows of `part` (pure).
 
-    A part with blocks belongs to one table's own file, without the rows of inheritance children. Conditions
+    A part that names a table has that table's own rows, without those of inheritance children. Conditions
     name the selected table, so each part is read under that name. A condition is put in two pairs of
     parentheses, so that one that closes a parenthesis too many cannot escape.
     """
-    whole = part.filenode is None
     bounds = []
+    whole = part.filenode is None
     if not whole and part.first_block:
         # The first row of a block has the number 1: (block,0) lies before it.
         bounds.append(f"ctid >= '({part.first_block},0)'::tid")
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")
-    table = quoted(part.table or selection.table)
-    place = f"{'' if whole else 'ONLY '}{table} AS {identifier(selection.table.name)}"
+    table = quoted(selection.table) if part.table is None else f"ONLY {quoted(part.table)}"
+    place = f"{table} AS {identifier(selection.table.name)}"
     conditions = [*bounds, *(f"((\n{condition}\n))" for condition in selection.conditions)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)

@@ -95,7 +95,8 @@ class Preview:
         operations: list[DocumentOperation] = []
         if len(key) == width:
             operations = list(self._assembler.assemble([key], 0))
-        body = next((operation.body for operation in operations if operation.body is not None), None)
+        # A key may have another spelling, as `01`: that document has another id.
+        body = next((operation.body for operation in operations if operation.id == id_), None)
         return PreviewedDocument(id_, body, time.perf_counter() - began)
 
     def first(self, count: int) -> list[PreviewedDocument]:

@@ -27,7 +27,7 @@ CREATE SCHEMA closed;
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE TABLE users (
     id bigint PRIMARY KEY, tags text[], moods mood[], sizes int4range, spans int4range[],
-    born date, seen timestamptz, name text, hidden bool, level int
+    born date, seen timestamptz, name text, hidden bool, level int, boss bigint NOT NULL DEFAULT 0
 );
 CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint, at timestamptz, code text, state text);
 CREATE INDEX orders_open ON orders (user_id) WHERE state = 'open';
@@ -42,6 +42,8 @@ CREATE TABLE half (id bigint NOT NULL, user_id bigint);
 INSERT INTO half VALUES (1, 1), (1, 1);
 CREATE TABLE loose (id bigint UNIQUE, user_id bigint);
 CREATE TABLE parent (id bigint PRIMARY KEY, name text);
+CREATE INDEX ON users (boss);
+ALTER TABLE users ADD FOREIGN KEY (boss) REFERENCES parent NOT VALID;
 CREATE TABLE child (more text) INHERITS (parent);
 CREATE VIEW people AS SELECT u.id, u.name, o.code FROM users u JOIN orders o ON o.user_id = u.id;
 CREATE MATERIALIZED VIEW kept AS SELECT id FROM people;
@@ -219,6 +221,7 @@ def test_what_no_plain_type_reads_is_told_how_to_write(
             "belongs_to: id, table: parent, primary_key: id, fields: []",
             "no foreign key keeps the row of parent",
         ),
+        ("belongs_to: boss, table: parent, primary_key: id, fields: []", "keeps the row of parent"),
     ],
 )
 def test_a_required_field_must_have_what_the_database_allows_to_be_missing(

@@ -262,6 +262,11 @@ def test_the_rows_of_partitions_and_heirs_are_the_tables_own(shop: Shop) -> None
         "CREATE MATERIALIZED VIEW kept AS SELECT id, name FROM ONLY item",
         "CREATE TABLE nothing (id int, name text)",
         "CREATE TABLE headless (id int, name text) PARTITION BY LIST (id)",
+        "CREATE EXTENSION file_fdw",
+        "CREATE SERVER far FOREIGN DATA WRAPPER file_fdw",
+        "CREATE FOREIGN TABLE away (id int, name text) SERVER far OPTIONS (program 'echo 7,x', format 'csv')",
+        "CREATE TABLE near () INHERITS (away)",
+        "INSERT INTO near VALUES (8, 'near')",
     )
     inheritance_children = [(i, "heir") for i in range(5001, 6001)]
     for name, wanted in {
@@ -272,10 +277,11 @@ def test_the_rows_of_partitions_and_heirs_are_the_tables_own(shop: Shop) -> None
         "kept": ITEMS,
         "nothing": [],
         "headless": [],
+        "away": [(7, "x"), (8, "near")],
     }.items():
         reader = shop.reader(tables=name, partitionBytes="64k")
         assert sorted(rows(reader)) == wanted, name
-        assert (len(reader.partitions()) > 1) == (name in ('"My Shop"."P""s"', "item", "kept")), name
+        assert (len(reader.partitions()) > 1) == (name in ('"My Shop"."P""s"', "item", "kept", "away")), name
     assert sorted(shop.load('"My Shop"."P""s"', numPartitions="2").collect()) == ITEMS
     # A condition may name the table; the rows lie in partitions of other names.
     chosen = shop.load('"My Shop"."P""s"', numPartitions="2", where='"P""s".id < 10')

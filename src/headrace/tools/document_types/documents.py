@@ -190,7 +190,8 @@ class _Reader:
             return field.required
         parent = self._database.catalog[table]
         is_kept = any(
-            key.target == field.table
+            key.holds
+            and key.target == field.table
             and dict(zip(key.target_columns, key.columns, strict=True))
             == dict(zip(field.primary_key, field.column, strict=True))
             for key in parent.foreign_keys
