@@ -37,11 +37,19 @@ primary_key: id
 fields:
   - integer: id
   - keyword: name
+  - belongs_to: town
+    table: town
+    primary_key: id
+    column: town_id
+    fields: [{ keyword: name }]
 """
 TABLES = (
-    "CREATE TABLE person (id int PRIMARY KEY, name text)",
+    "CREATE TABLE town (id int PRIMARY KEY, name text)",
+    "INSERT INTO town VALUES (1, 'here')",
+    "CREATE TABLE person (id int PRIMARY KEY, name text, town_id int DEFAULT 1)",
     "INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 30) AS n",
 )
+LIMIT = 100
 PREFIX = "test_further_"
 
 
@@ -53,9 +61,9 @@ class World(IndexedDatabase):
         self.front = front
         key = StateKey(f"s{uuid.uuid4().hex[:8]}", PREFIX)
         self.one, self.other = self.new_generation(), self.new_generation()
-        primary = Work(self.plan_of(self.one, key=key), self.connections)
+        primary = Work(self.plan_of(self.one, key=key, large_change=LIMIT), self.connections)
         self.work = Work(
-            self.plan_of(self.other, key=key.of_sink("other")),
+            self.plan_of(self.other, key=key.of_sink("other"), large_change=LIMIT),
             Endpoints(url, Endpoint((front.url,)), Endpoint((node,))),
         )
         self.notes = SecondarySinkNotes(self.client, self.work.plan.key)
@@ -71,7 +79,7 @@ class World(IndexedDatabase):
         self.notes.forget()
         super().close()
 
-    def run(self, sql: str, op: Op, *changed: int) -> float:
+    def run(self, sql: str, op: Op, *changed: int, table: str = "person") -> float:
         """Commit, and apply the batch; how many seconds that took."""
         self.writer.execute(sql.encode())
         end, began = self.position(), time.monotonic()
@@ -80,7 +88,7 @@ class World(IndexedDatabase):
             "_commit_seq": 0,
             "op": op.value,
             "schema": "public",
-            "table": "person",
+            "table": table,
         }
         keys = [[("id", str(one))] for one in changed]
         rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
@@ -90,7 +98,7 @@ class World(IndexedDatabase):
         return time.monotonic() - began
 
     def rows(self) -> dict[str, str]:
-        return {str(one): name for one, name in self.writer.execute("SELECT * FROM person").fetchall()}
+        return {str(one): name for one, name in self.writer.execute("SELECT id, name FROM person").fetchall()}
 
     def held(self, generation: Generation) -> dict[str, str]:
         refresh(self.client, generation.index)
@@ -153,6 +161,32 @@ def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world
     with CatchUp(world.work, lambda *_: None):
         assert until(lambda: world.backlog.count() == 0, 30)
     assert world.held(world.other) == {"7": "new"}
+
+
+def test_a_large_index_that_is_emptied_holds_up_no_batch(world: World) -> None:
+    """The sink is well, and still it lists its documents beside the stream."""
+    heard: list[str] = []
+    world.front.spoil = lambda request: heard.append(request.target)
+    world.run("TRUNCATE person", Op.TRUNCATE)
+    assert world.held(world.one) == {}
+    assert [target for target in heard if "_search" in target] == []
+    assert [batch.keys for batch in world.backlog.oldest(10)] == [(ALL_KEYS,)]
+    with CatchUp(world.work, lambda *_: None):
+        assert until(lambda: world.backlog.count() == 0, 30)
+    assert world.held(world.other) == {}
+
+
+def test_the_keys_of_a_large_change_are_stored_in_chunks(world: World) -> None:
+    """One entry for each key would hold up all sinks, and count towards what makes an index be given up."""
+    world.writer.execute("INSERT INTO person SELECT n, 'p' || n FROM generate_series(31, 200) AS n")
+    world.run("UPDATE town SET name = 'there'", Op.UPDATE, 1, table="town")
+    assert world.backlog.count() == 100, "a chunk holds one fiftieth of the limit"
+    with CatchUp(world.work, lambda *_: None):
+        assert until(lambda: world.backlog.count() == 0, 60)
+    refresh(world.client, world.other.index)
+    found = dict(documents(world.client, world.other.index))
+    assert len(found) == 200
+    assert {body["town"]["name"] for body in found.values()} == {"there"}
 
 
 def answering_bulks(status: bytes, error: bytes) -> Callable[[Request], Answer | None]:

@@ -200,11 +200,11 @@ class DeferDocuments(FailurePolicy):
                 self._notes.note_away(str(error))
 
     def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
-        """Store each key as a batch: each counts, and what is deferred again replaces itself."""
-        single = [[key] for keys in batches for key in keys]
+        """Store keys; see `DeferredKeys.add`."""
+        batches = list(batches)
         for attempt in retrying():
             with attempt:
-                self._notes.deferred.add(generation, single, version)
+                self._notes.deferred.add(generation, batches, version)
 
 
 def _attempts_until(end: float, longest: float, ending: threading.Event | None = None) -> Retrying:

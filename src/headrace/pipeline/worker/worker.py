@@ -130,6 +130,7 @@ class Worker:
         self.sink = SinkConnection(work)
         state = self.sink.state
         self._deferred = DeferredKeys(state, work.plan.key)
+        self._chunk_keys = _SECONDARY_CHUNK_KEYS if work.plan.key.sink else CHUNK_KEYS
         # By index that has failed in the stream: when (monotonic) its deferred documents are counted.
         self._resting: dict[str, float] = {}
         self._times = StageTimes()
@@ -288,7 +289,6 @@ class Worker:
         The documents of a large index take longer than a scroll of its ids may stand still.
         """
         plan = self.work.plan
-        chunk = _SECONDARY_CHUNK_KEYS if plan.key.sink else CHUNK_KEYS
 
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._deferred.add(index, chunks, version)
@@ -298,7 +298,7 @@ class Worker:
             # A table that is locked holds up this index, and none beside it.
             with attempt, failures_of(unit), locks_of(unit), self._open_session() as session:
                 session.await_replay(version, self._ending)
-                deferral = Deferral(TaskShare(), plan.large_change, 0, defer, chunk)
+                deferral = Deferral(TaskShare(), plan.large_change, 0, defer, self._chunk_keys)
                 self._add_all(deferral, session, index)
                 left = deferral.keys_to_write()
         result = WriteResult()
@@ -362,7 +362,7 @@ class Worker:
 
         with self._open_session() as session:
             session.await_replay(task.version)
-            deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
+            deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer, self._chunk_keys)
             touched = Resolver(session, plan.resolution, plan.unit_of).resolve(task.rows)
             for index, keys in touched.keys:
                 deferral.add(index, keys)
@@ -371,21 +371,21 @@ class Worker:
         return deferral
 
     def _add_or_defer_all(self, deferral: Deferral, session: ReadSession, index: str, version: Lsn) -> None:
-        """Add the keys of every document of the index, or defer them all."""
-        plain = self.work.plan.is_plain  # its keys come from the cluster that keeps the state
-        if plain or not self._policy.is_away():
+        """Add the keys of every document of the index, or defer them all.
+
+        A cluster beside the primary lists them later, in `rewrite_all`: all sinks wait for this batch.
+        """
+        plan = self.work.plan
+        if plan.is_plain or not plan.key.sink:  # a plain sink's keys come from the primary
             try:
                 self._add_all(deferral, session, index)
             except LockedError:
                 raise  # the table is locked, not the index
             except HeadraceError as error:
                 if error.kind is not Kind.LOCKED:
-                    if plain:
-                        raise
-                    self._policy.note_failure(error)
+                    raise
             else:
                 return
-        # Which keys these are only the sink knows: it is asked when it is back.
         self._policy.defer(index, [[ALL_KEYS]], version)
 
     def _add_all(self, deferral: Deferral, session: ReadSession, index: str) -> None:
@@ -462,9 +462,12 @@ class Worker:
     def _defer(self, index_keys: IndexKeys, deferred: Collection[str], version: Lsn) -> WriteResult:
         """Defer the documents of some indexes, and write those of the others."""
         for index in deferred:
+            keys = index_keys[index]
+            # Each by itself for a secondary sink: a long failure with hot rows does not grow.
+            batches = [[key] for key in keys] if self.work.plan.key.sink else [keys]
             for attempt in self._policy.attempts():
                 with attempt:
-                    self._policy.defer(index, [index_keys[index]], version)
+                    self._policy.defer(index, batches, version)
         others = {index: keys for index, keys in index_keys.items() if index not in deferred}
         return self._write(others, version) if others else WriteResult()
 
