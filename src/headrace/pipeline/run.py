@@ -216,7 +216,10 @@ class PipelineRun:
             stopping,
         )
         database = RunSource(endpoints, definitions, board=board, snapshot=snapshot, stopping=stopping)
-        deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
+        plain = [name for name, target in project.secondary.items() if target.is_plain]
+        deferral = DeferredDocuments(
+            state, project.key, store, [*project.secondary], plain, definitions.spec_of
+        )
         by_name = {name: watch.sink for name, watch in sinks.items()}
         ports = Ports(store, database, by_name, stream, deferral, orders)
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,19 +17,23 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Key, Op
 from headrace.model.names import CtidRange
+from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import BackfillRange
 from headrace.pipeline.worker.workers import AllSinks, open_worker
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, Generation
 from headrace.sinks.opensearch.documents import documents, refresh
-from headrace.state import DeferredKeys, StateKey
+from headrace.state import DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
 from headrace.state.deferred_keys import ALL_KEYS
 from headrace.state.sink_notes import SecondarySinkNotes
+from headrace.testing.memory_sink import MemorySink
 from integration.documents.indexed_database import IndexedDatabase
 from support.http_proxy import Answer, HttpProxy, Request
+from support.soak.memory_worker import MemoryWorker
 
 SCHEMA = """
 version: 1
@@ -96,6 +101,9 @@ class World(IndexedDatabase):
         ]
         self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end))
         return time.monotonic() - began
+
+    def spec_of(self, _: GenerationState) -> IndexSpec:
+        return self.spec
 
     def rows(self) -> dict[str, str]:
         return {str(one): name for one, name in self.writer.execute("SELECT id, name FROM person").fetchall()}
@@ -174,6 +182,29 @@ def test_a_large_index_that_is_emptied_holds_up_no_batch(world: World) -> None:
     with CatchUp(world.work, lambda *_: None):
         assert until(lambda: world.backlog.count() == 0, 30)
     assert world.held(world.other) == {}
+
+
+def test_a_sink_that_lists_nothing_loses_the_rows_of_a_detached_partition(world: World) -> None:
+    """The primary, where its documents are listed, may have deleted them before that sink's turn."""
+    key, joined = world.work.plan.key, world.position()
+    made = (world.one.index, "1", "ab")
+    generation = GenerationState("people", *made, joined=joined)
+    state = PipelineState("7", 1, 5, "s", "p", "following", joined, joined, (generation,))
+    plain = replace(generation, generation="people", sink="other")
+    store = StateStore(world.client, key)
+    store.load()
+    store.save(state.changed(plain))
+    renewal = DeferredDocuments(world.client, key.of_pipeline(), store, ["other"], ["other"], world.spec_of)
+    sink = MemorySink()
+    with contextlib.closing(MemoryWorker(world.work, sink)) as worker:
+        worker.backfill(BackfillRange("people", CtidRange(0, None), joined))
+        world.writer.execute("DELETE FROM person WHERE id > 7")  # no batch tells of it
+        renewal.renew(generation, world.position())
+        world.sinks.primary.rewrite_all("people", world.position())
+        assert world.held(world.one) == world.rows()
+        worker.write_deferred(world.backlog.oldest(100))
+    assert sink.documents("people").keys() == world.rows().keys()
+    store.delete()
 
 
 def test_the_keys_of_a_large_change_are_stored_in_chunks(world: World) -> None:

@@ -19,6 +19,8 @@ _DOCUMENTS_FOR_A_CHANGE = 10
 
 # Keys of a deferred chunk at most, and chunks of the smallest deferred change.
 CHUNK_KEYS, _CHUNKS = 1_000, 50
+# The same for a secondary sink, whose thread holds 2,000 chunks.
+SECONDARY_CHUNK_KEYS = 100
 
 
 class Deferral:

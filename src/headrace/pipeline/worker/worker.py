@@ -24,6 +24,7 @@ from headrace.model.trace import StageSpan
 from headrace.pipeline.worker.deferral import (
     CHUNK_KEYS,
     KEYS_AT_ONCE,
+    SECONDARY_CHUNK_KEYS,
     Deferral,
     IndexKeys,
     group_keys,
@@ -50,8 +51,6 @@ from headrace.state.deferred_keys import ALL_KEYS
 
 # Key batches that a task reads, writes and deletes together, at most.
 BATCHES_AT_ONCE = 10
-# Keys of a chunk for a secondary sink, whose thread holds 2,000 chunks.
-_SECONDARY_CHUNK_KEYS = 100
 _REPORT_SECONDS = 5.0
 # Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
 # time for which a delete fences them, while a generation is followed and while it is filled.
@@ -130,7 +129,7 @@ class Worker:
         self.sink = SinkConnection(work)
         state = self.sink.state
         self._deferred = DeferredKeys(state, work.plan.key)
-        self._chunk_keys = _SECONDARY_CHUNK_KEYS if work.plan.key.sink else CHUNK_KEYS
+        self._chunk_keys = SECONDARY_CHUNK_KEYS if work.plan.key.sink else CHUNK_KEYS
         # By index that has failed in the stream: when (monotonic) its deferred documents are counted.
         self._resting: dict[str, float] = {}
         self._times = StageTimes()
