@@ -41,6 +41,7 @@ from headrace.snapshot.ranges import RangesDone
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.state import (
+    DeferredKeys,
     GenerationState,
     PipelineState,
     PositionRequest,
@@ -68,6 +69,7 @@ _CANCEL_SECONDS = 1.0
 # Before the second look whether the stream has got past the ranges' reading; and where ids can be compared
 # instead how long it is waited for, because a stream that is paused does not come.
 _STREAM_LOOK, _STREAM_WITHIN = 0.2, 5.0
+_DEFERRED_LOOK = 1.0
 
 
 @dataclass(eq=False, slots=True)
@@ -179,7 +181,7 @@ class Backfill:
                 return
 
     def _fill(self, client: Client, state: Client, notes: StateDocument, retries: WorkRetries) -> None:
-        """Read every range that is left, and compare the ids."""
+        """Read every range that is left, compare the ids, and wait for the documents that are deferred."""
         self._plan()
         while self._left:
             self._check_ending()
@@ -196,6 +198,10 @@ class Backfill:
             self._write_refused_again(state)
         if not is_plain:
             self._compare(client)
+        deferred = DeferredKeys(state, self.work.plan.key)
+        while deferred.count([self.name]):  # readers who were led here now would step back in time
+            self._ending.wait(_DEFERRED_LOOK)
+            self._check_ending()
 
     def _check_ending(self) -> None:
         """Raise where the backfill is ended.

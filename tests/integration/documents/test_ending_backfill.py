@@ -12,6 +12,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute, query
 from headrace.spark.session import LocalSpark
+from headrace.state import DeferredKeys
 from integration.documents.backfilled_database import BackfilledDatabase
 from support.http_proxy import Cut, HttpProxy, Request
 
@@ -60,6 +61,29 @@ def test_it_waits_for_no_cluster_that_is_away(world: World) -> None:
     assert refused.wait(30), "it assembles what is missing"
     filling.end()
     assert until(lambda: filling.seen() is None, 20)
+
+
+def test_it_waits_until_what_is_deferred_is_written(world: World) -> None:
+    """Readers who were led there before would see older documents than in the index before."""
+    deferred, looks = DeferredKeys(world.client, world.key), threading.Event()
+    deferred.add(world.name, [[("7",)]], world.position())
+
+    def look(request: Request) -> None:
+        if f"{deferred.index}/_count" in request.target:
+            looks.set()
+
+    world.front.spoil = look
+    ended = world.backfill()
+    assert looks.wait(60), ended.seen()
+    ended.end()
+    assert until(lambda: ended.seen() is None, 20)
+    looks.clear()
+    filling = world.backfill()
+    assert looks.wait(60), filling.seen()
+    assert (seen := filling.seen()) is not None
+    assert not seen.complete
+    deferred.done(deferred.oldest(10))
+    assert until(lambda: (seen := filling.seen()) is not None and seen.complete, 60)
 
 
 def test_it_waits_for_no_statement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
