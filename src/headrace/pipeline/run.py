@@ -193,7 +193,6 @@ class PipelineRun:
             self._spark,
             Plans(definitions, endpoints),
             store,
-            client=state,
             board=board,
             snapshot=snapshot,
             traces=self.traces,

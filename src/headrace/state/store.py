@@ -109,16 +109,16 @@ class StateStore:
         reached: Lsn,
         counters: Counters,
         *,
-        deferred: bool = False,
+        deferred: bool | None = None,
         last: KnownCommit | None = None,
         began: Lsn | None = None,
     ) -> PipelineState:
-        """Note, in one request, that all changes up to `reached` are durable or `deferred`; never moves back.
+        """Note that all changes up to `reached` are durable or `deferred`; never moves back.
 
         Args:
             reached: position in the log (bytes).
             counters: added to those of the state.
-            deferred: whether documents are deferred.
+            deferred: whether documents are deferred; by default they are counted.
             last: the last transaction before `reached`, where it is known.
             began: as in the state.
 
@@ -127,6 +127,8 @@ class StateStore:
         """
         with self._lock:
             state = self._loaded()
+            # Counted with the lock held: another thread may defer a whole generation now.
+            deferred = self._deferred.count() > 0 if deferred is None else deferred
             # No key is left: because all documents are written, or because the index of the keys is gone.
             if not deferred and self._has_lost(state):
                 raise HeadraceError(

@@ -169,7 +169,9 @@ class AppliedPosition:
             if state.reached < lsn or self._deferred.count() or self._notes.has_lost_keys():
                 return False
             return self.state().backfilled
-        return state.applied >= lsn or (state.reached >= lsn and self._deferred.count() == 0)
+        # A whole generation is deferred at the applied position itself, where an alteration took rows away.
+        is_applied = state.applied >= lsn and state.ahead != state.applied
+        return is_applied or (state.reached >= lsn and self._deferred.count() == 0)
 
     def why_incomplete(self) -> str:
         """Return why changes before the reached position are not in the documents yet.

@@ -14,11 +14,14 @@ import urllib3
 
 from headrace.cli import main
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.pipeline.deferred_documents import DeferredDocuments
+from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import StateKey
+from headrace.state import DeferredKeys, StateKey, StateStore
 from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.state.verifications import Verifications
+from headrace.tools.applied_position import AppliedPosition
 from integration.cli.stock import TABLES, Stock
 from support.http_proxy import Answer, HttpProxy, Request
 
@@ -328,3 +331,18 @@ def test_a_document_is_compared_as_a_value(stock: Stock, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         main(["explain", "stock", "3.50:b", "--config", str(stock.config)])
     assert ended.value.code == 0
+
+
+def test_a_wait_is_not_over_while_all_documents_are_written_again(stock: Stock) -> None:
+    """As after a partition was detached: its rows are gone without a change in the log."""
+    project = open_project(stock.config, {})
+    with AppliedPosition(project.resolve(), project.key) as applied:
+        store = StateStore(applied.client, project.key)
+        state = store.load()
+        assert state is not None
+        assert applied.covers(applied.state(), state.applied)
+        renewal = DeferredDocuments(applied.client, project.key, store, [], [], lambda _: None)
+        renewal.renew(state.generations[0], state.applied)
+        assert not applied.covers(applied.state(), state.applied)
+        DeferredKeys(applied.client, project.key).forget()
+        assert applied.covers(applied.state(), state.applied)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,8 +16,9 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import Counters, DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
+from headrace.state.deferred_keys import ALL_KEYS
 from integration.sinks.scripted_server import Reply, Request, scripted
-from support.http_proxy import Cut, HttpProxy
+from support.http_proxy import Answer, Cut, HttpProxy
 from support.http_proxy import Request as Passing
 from support.snapshots import Snapshot
 
@@ -75,7 +78,7 @@ def test_what_was_deferred_and_is_gone_is_still_in_the_log(client: Client, prefi
     assert meta(client, prefix).load() == replace(STATE, ahead=100, deferred_in=deferred.identity)
     client.call("DELETE", f"/{prefix}headrace_deferred")
     with pytest.raises(HeadraceError, match="headrace_deferred") as caught:
-        running.advance(100, Counters(), deferred=deferred.count() > 0)
+        running.advance(100, Counters())
     assert caught.value.kind is Kind.CONTINUITY
     assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
 
@@ -131,7 +134,7 @@ def test_what_was_deferred_since_a_snapshot_that_is_restored_is_still_in_the_log
     [left] = deferred.oldest(10)
     deferred.done([left])
     with pytest.raises(HeadraceError, match="was deleted or restored") as caught:
-        running.advance(120, Counters(), deferred=deferred.count() > 0)
+        running.advance(120, Counters())
     assert caught.value.kind is Kind.CONTINUITY
     assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
 
@@ -164,8 +167,40 @@ def test_what_was_deferred_in_an_index_that_another_pipeline_made_again_is_still
     client.call("DELETE", f"/{prefix}headrace_deferred")
     DeferredKeys(client, StateKey("other", prefix)).add("users_ab_1", [[("1",)]], 100)
     with pytest.raises(HeadraceError, match="headrace_deferred"):
-        running.advance(100, Counters(), deferred=deferred.count() > 0)
+        running.advance(100, Counters())
     assert meta(client, prefix).load() == STATE
+
+
+def test_what_is_deferred_while_a_batch_is_noted_stays_noted(
+    opensearch: EmbeddedOpenSearch, client: Client, prefix: str
+) -> None:
+    """A generation is deferred by another thread than the one that has just counted nothing."""
+    key, threads = StateKey("headrace", prefix), []
+    deferred = DeferredKeys(client, key)
+    deferred.add("users_ab_1", [[("1",)]], 100)
+    deferred.done(deferred.oldest(1))
+
+    def renew() -> None:
+        deferred.add("users_ab_1", [[ALL_KEYS]], 100)
+        running.advance(100, Counters(), deferred=True)
+
+    def overtake(request: Passing) -> Answer | None:
+        if "headrace_deferred/_count" not in request.target:
+            return None
+        threads.append(threading.Thread(target=renew))
+        threads[0].start()
+        threads[0].join(2.0)
+        return Answer(200, b'{"count":0,"_shards":{"total":1,"successful":1,"failed":0}}')
+
+    with HttpProxy(opensearch.url) as front, contextlib.closing(Client(Endpoint((front.url,)))) as behind:
+        running = StateStore(behind, key)
+        running.save(STATE)
+        front.spoil = overtake
+        running.advance(100, Counters())
+        threads[0].join(30)
+    found = meta(client, prefix).load()
+    assert found is not None
+    assert found.ahead == 100
 
 
 def test_what_was_deferred_and_is_written_is_applied(client: Client, prefix: str) -> None:
@@ -175,7 +210,7 @@ def test_what_was_deferred_and_is_written_is_applied(client: Client, prefix: str
     running.advance(100, Counters(), deferred=True)
     deferred.forget()
     assert meta(client, prefix).load() == replace(STATE, ahead=100, deferred_in=deferred.identity)
-    assert running.advance(100, Counters(), deferred=deferred.count() > 0) == replace(STATE, applied=100)
+    assert running.advance(100, Counters()) == replace(STATE, applied=100)
 
 
 def test_a_second_writer_is_noticed_by_the_first(client: Client, prefix: str) -> None:

@@ -47,7 +47,7 @@ from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.query_folders import make_folder
 from headrace.spark.session import POOL, STREAM, master_of, task_slots
 from headrace.spark.settings import is_local
-from headrace.state import Counters, DeferredKeys, StateStore
+from headrace.state import Counters, StateStore
 from headrace.status.stages import NO_STAGES, Histogram, Stages
 from headrace.status.traces import Period, Traces
 
@@ -95,7 +95,6 @@ class DocumentsQuery:
         scratch: Path,
         *,
         store: StateStore,
-        deferred: DeferredKeys,
         paused: bool = False,
         traces: Traces | None = None,
     ) -> None:
@@ -132,9 +131,7 @@ class DocumentsQuery:
                 .load()
             )
             self._query = start_query(counts_of_batches, "headrace", checkpoint)
-        self._tracker = ProgressTracker(
-            store, deferred, self.signals, counted=self._counts, saved=self._trace
-        )
+        self._tracker = ProgressTracker(store, self.signals, counted=self._counts, saved=self._trace)
         self._tracker.open()
 
     def offer(self, work: Work, needs: Needs) -> None:

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, retrying, unexpected
 from headrace.log_fields import log_fields
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
-from headrace.state import Counters, DeferredKeys, StateStore
+from headrace.state import Counters, StateStore
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
@@ -35,7 +35,6 @@ class ProgressTracker:
 
     Args:
         store: the state, which other threads save too.
-        deferred: counts the documents that are deferred for the primary sink; used by this thread alone.
         signals: the source tells where the last batch ended, and is told how far it may confirm.
         counted: returns the counts of the batches up to an offset that were not returned before, and the
             number of the last one.
@@ -46,7 +45,6 @@ class ProgressTracker:
     """
 
     store: StateStore
-    deferred: DeferredKeys
     signals: SignalFiles
     counted: Callable[[Offset], tuple[int, Counters]]
     saved: Callable[[tuple[int, int]], None]
@@ -122,10 +120,8 @@ class ProgressTracker:
         """Save a position, and look again soon where documents before it are deferred."""
         for attempt in retrying(longest=1.0, ending=self._ending):
             with attempt:
-                # Counted behind the batch: what its tasks have deferred was stored before it ended.
-                state = self.store.advance(
-                    reached.lsn, counters, deferred=self.deferred.count() > 0, last=reached.last, began=began
-                )
+                # Behind the batch: what its tasks have deferred was stored before it ended.
+                state = self.store.advance(reached.lsn, counters, last=reached.last, began=began)
         # Behind the durable state: the server forgets what is confirmed. A kill in between confirms it later.
         self.signals.set_confirm_limit(state.applied)
         self._next = time.monotonic() + _DEFERRED_SECONDS

@@ -20,11 +20,10 @@ from headrace.pipeline.stream.deferred_work import CatchUp, DeferredWork, Writin
 from headrace.pipeline.stream.documents_query import DocumentsQuery
 from headrace.pipeline.stream.documents_reader import Following
 from headrace.pipeline.worker.plan import Work
-from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
-from headrace.state import DeferredKeys, GenerationState, PipelineState, StateStore
+from headrace.state import GenerationState, PipelineState, StateStore
 from headrace.status.board import StatusBoard
 from headrace.status.traces import Traces
 
@@ -44,7 +43,6 @@ class RunStream:
         spark: the session; renewed where its processes are lost.
         plans: plans what is written, for the files that hold.
         store: the state, which the query advances.
-        client: of the cluster that keeps the state.
         board: shows the progress.
         snapshot: the slot's snapshot, which backfills read.
         traces: records batches; None: they are not traced.
@@ -54,7 +52,6 @@ class RunStream:
     spark: BackgroundSpark
     plans: Plans
     store: StateStore
-    client: Client
     board: StatusBoard
     snapshot: HeldSnapshot
     traces: Traces | None
@@ -202,7 +199,6 @@ class RunStream:
             following,
             spark.scratch,
             store=self.store,
-            deferred=DeferredKeys(self.client, self.plans.definitions.project.key),
             paused=self.board.paused is not None,
             traces=self.traces,
         )
