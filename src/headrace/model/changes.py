@@ -8,7 +8,7 @@ identity) is absent from the map; a NULL is present with a null value.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -79,6 +79,14 @@ def key_of_id(id_: str, width: int) -> Key:
     """Return the key of `width` values that a document's id was formed from."""
     # A single key is not encoded: its colons and percent signs are its own.
     return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))
+
+
+def keys_of_ids(ids: Iterable[str], width: int) -> Iterator[Key]:
+    """Yield the keys of documents' ids; ids that no row can have are left out: another program wrote them."""
+    for id_ in ids:
+        # No text of PostgreSQL holds a NUL.
+        if len(key := key_of_id(id_, width)) == width and "\0" not in id_:
+            yield key
 
 
 def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from headrace.assembly.digests import Identities
 from headrace.config.deployment import BackfillConfig
 from headrace.errors import HeadraceError, Kind, retrying, unexpected
-from headrace.model.changes import key_of_id
+from headrace.model.changes import keys_of_ids
 from headrace.model.names import CtidRange
 from headrace.model.units import quantity
 from headrace.pipeline.controller.world import BackfillSeen
@@ -406,7 +406,7 @@ class Backfill:
         """Assemble documents again, and delete those that no row has."""
         if not found:
             return
-        keys = [key_of_id(id_, len(self.work.plan.specs[self.name].primary_key)) for id_ in found]
+        keys = list(keys_of_ids(found, len(self.work.plan.specs[self.name].primary_key)))
         with locks_of(self.state.id), contextlib.closing(open_worker(self.work, self._ending)) as worker:
             for first in range(0, len(keys), KEYS_AT_ONCE):
                 self._check_ending()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from headrace.model.changes import Key, key_of_id
+from headrace.model.changes import Key, keys_of_ids
 from headrace.model.lsn import Lsn
 from headrace.pipeline.worker.deferral import SECONDARY_CHUNK_KEYS
 from headrace.schema.tree import IndexSpec
@@ -67,7 +67,7 @@ class DeferredDocuments:
         refused = [entry.id for entry in Quarantine(self.client, self.key).entries(generation.index)]
         exists = refresh_if_exists(self.client, generation.generation)
         listed = chain(refused, ids(self.client, generation.generation) if exists else ())
-        keys = (key for id_ in listed if len(key := key_of_id(id_, width)) == width)
+        keys = keys_of_ids(listed, width)
         while chunk := list(islice(keys, SECONDARY_CHUNK_KEYS)):
             yield chunk
 

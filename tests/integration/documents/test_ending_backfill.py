@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,13 @@ def test_it_waits_until_what_is_deferred_is_written(world: World) -> None:
     assert not seen.complete
     deferred.done(deferred.oldest(10))
     assert until(lambda: (seen := filling.seen()) is not None and seen.complete, 60)
+
+
+def test_a_document_of_another_program_does_not_fail_it(world: World) -> None:
+    foreign = {"index": {"_index": world.name, "_id": "no\0row"}}
+    world.client.exchange("POST", "/_bulk?refresh=true", f"{json.dumps(foreign)}\n{{}}\n".encode())
+    filling = world.backfill()
+    assert until(lambda: (seen := filling.seen()) is not None and seen.complete, 60), filling.seen()
 
 
 def test_it_waits_for_no_statement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

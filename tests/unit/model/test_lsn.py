@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.changes import key_of_id
+from headrace.model.changes import key_of_id, keys_of_ids
 from headrace.model.lsn import format_lsn, parse_lsn
 
 
@@ -27,3 +27,4 @@ def test_an_id_gives_its_key_back() -> None:
     """A single key is its own id; the parts of a composite one are encoded."""
     assert key_of_id("50%3A:x", 1) == ("50%3A:x",)
     assert key_of_id("a%3Ab:50%25", 2) == ("a:b", "50%")
+    assert list(keys_of_ids(["1:2", "3", "4:\0"], 2)) == [("1", "2")]

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TypeVar
 
 from headrace.errors import HeadraceError, Kind, as_locked, retrying
-from headrace.model.changes import DocumentOperation, Key, key_of_id
+from headrace.model.changes import DocumentOperation, Key, keys_of_ids
 from headrace.model.lsn import Lsn
 from headrace.model.units import are, quantity
 from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWriter
@@ -215,7 +215,7 @@ class SinkConnection:
         """Yield the keys of every document of the index, and of those that were refused, some twice.
 
         A delete-by-query would fence nothing. For a plain sink these are the keys of the same index in the
-        cluster that keeps the state. Ids that no row can have are skipped: another program wrote them.
+        cluster that keeps the state.
 
         Raises:
             HeadraceError: LOCKED, which names the unit: this index cannot be listed now. SINK_UNREACHABLE,
@@ -226,10 +226,7 @@ class SinkConnection:
         width = len(plan.specs[index].primary_key)
         quarantined = self._quarantined(plan.index_of(index))
         try:
-            for id_ in chain(quarantined, self._ids(index)):
-                key = key_of_id(id_, width)
-                if len(key) == width:
-                    yield key
+            yield from keys_of_ids(chain(quarantined, self._ids(index)), width)
         except HeadraceError as error:
             if plan.is_plain:
                 raise
