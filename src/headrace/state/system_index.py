@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch import failures
+from headrace.sinks.opensearch.bulk import VERSION_CONFLICT
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.documents import count as counted
 from headrace.sinks.opensearch.documents import refresh_if_exists, whole
@@ -29,7 +30,7 @@ _REQUEST_BYTES = 512 << 10  # proxies often refuse more than 1 MiB
 _NDJSON = "application/x-ndjson"
 _ERRORS = "errors,items.*.status,items.*.error"
 _SUCCESS = range(200, 300)
-_NO_ENTRY, _NEWER = 404, 409
+_NO_ENTRY = 404
 _GONE = {"type": "index_not_found_exception"}
 
 _META_PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
@@ -209,7 +210,7 @@ class SystemIndex:
         fenced = 0
         for item in answer.json().get("items", ()):
             [(what, result)] = item.items()
-            fenced += result["status"] == _NEWER
+            fenced += _is_fenced(result)
             if not _is_done(what, result):
                 raise HeadraceError(
                     Kind.SINK_BUSY,
@@ -225,7 +226,11 @@ def _is_done(what: str, result: Mapping[str, Any]) -> bool:
     if status == _NO_ENTRY:
         return what == "delete" and (error is None or error.get("type") == _GONE["type"])
     # One that is fenced is done: what is there is newer than what it would say.
-    return status in _SUCCESS or status == _NEWER
+    return status in _SUCCESS or _is_fenced(result)
+
+
+def _is_fenced(result: Mapping[str, Any]) -> bool:
+    return bool((result.get("error") or {}).get("type") == VERSION_CONFLICT)
 
 
 @dataclass(frozen=True, slots=True)

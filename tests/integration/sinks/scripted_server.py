@@ -48,8 +48,14 @@ def accepted(request: Request) -> Reply:
 
 def items(*statuses: int) -> bytes:
     """An answer with one status per item."""
+    types = {409: "version_conflict_engine_exception"}
     told = [
-        {"index": {"status": one, **({"error": {"type": "t", "reason": "r"}} if one > 299 else {})}}
+        {
+            "index": {
+                "status": one,
+                **({"error": {"type": types.get(one, "t"), "reason": "r"}} if one > 299 else {}),
+            }
+        }
         for one in statuses
     ]
     return json.dumps({"errors": True, "items": told}).encode()

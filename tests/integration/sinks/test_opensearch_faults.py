@@ -19,6 +19,7 @@ from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
 from headrace.sinks.opensearch.documents import ids
+from headrace.state.system_index import SystemIndex
 from integration.sinks.scripted_server import Reply, Request, Scripted, accepted, items, scripted
 
 ONE_SENDER = WriterOptions(senders=1)
@@ -88,6 +89,7 @@ def test_a_document_that_the_cluster_fails_at_holds_up_its_index_alone(
     [
         (403, "security_exception", "no permissions for [indices:data/write/bulk[s]]"),
         (401, "status_exception", "Received an authentication error status code from inference entity"),
+        (409, "status_exception", "Trained model deployment [m] is not allocated to any nodes"),
     ],
 )
 def test_an_index_that_may_not_be_written_waits_alone(status: int, kind: str, reason: str) -> None:
@@ -98,6 +100,17 @@ def test_an_index_that_may_not_be_written_waits_alone(status: int, kind: str, re
         write(server, "a")
     assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["users"]))
     assert f"takes no documents of index users now: {kind}: {reason}" in caught.value.cause
+
+
+def test_an_entry_counts_as_written_where_a_newer_version_is_and_not_where_a_model_is_missing() -> None:
+    model = {"type": "status_exception", "reason": "Model [m] must be deployed to use"}
+    refused = json.dumps({"errors": True, "items": [{"index": {"status": 409, "error": model}}]}).encode()
+    with scripted(in_turn((200, items(200, 409)), (200, refused))) as server:
+        index = SystemIndex(Client(Endpoint((server.url,))), "entries", {})
+        assert index.write([("index", {"_id": id_}, {}) for id_ in "ab"]) == 1
+        with pytest.raises(HeadraceError, match="must be deployed") as caught:
+            index.write([("index", {"_id": "a"}, {})])
+    assert caught.value.kind is Kind.SINK_BUSY
 
 
 def test_a_cluster_that_is_busy_too_is_waited_for() -> None:

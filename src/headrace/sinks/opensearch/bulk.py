@@ -69,8 +69,13 @@ class Outcome(enum.Enum):
 
 _BUSY = (408, 429, 503)
 
+VERSION_CONFLICT = "version_conflict_engine_exception"
+"""Type of a refusal that says so; status 409 alone may be of a processor whose model is not ready."""
+
 _BY_TYPE = {
     "index_not_found_exception": Outcome.GONE,
+    # The index has this version, or a later one: a repeated batch, or an older change.
+    VERSION_CONFLICT: Outcome.FENCED,
     # With status 500: an ingest pipeline of the user refuses the document.
     "fail_processor_exception": Outcome.REJECTED,
     # With status 400 in Elasticsearch, although no request is the cause.
@@ -179,13 +184,10 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     # A document that is not there is as gone as the delete wants it.
     if status < 300 or (status == 404 and delete and not error):  # noqa: PLR2004
         return Outcome.DONE
-    # The index has this version, or a later one: a repeated batch, or an older change.
-    if status == 409:  # noqa: PLR2004
-        return Outcome.FENCED
     if (known := _of_error(error)) is not None:
         return known
-    # A delete has no content, and no document is why something is forbidden or not found.
-    if status in (401, 403, 404) or (status == 400 and delete):  # noqa: PLR2004
+    # A delete has no content, and no document is why something is forbidden, not found or not ready.
+    if status in (401, 403, 404, 409) or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
     if status in _BUSY or status >= 500:  # noqa: PLR2004
         return Outcome.RETRY if status in _BUSY else Outcome.FAILED

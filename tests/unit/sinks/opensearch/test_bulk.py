@@ -148,6 +148,8 @@ def test_what_the_server_fails_at_is_sent_again_and_named_without_its_values() -
         (200, None, False, Outcome.DONE),
         (404, None, True, Outcome.DONE),
         (409, "version_conflict_engine_exception", False, Outcome.FENCED),
+        (409, "status_exception", False, Outcome.BLOCKED),
+        (409, "resource_not_ready_exception", True, Outcome.BLOCKED),
         (404, "index_not_found_exception", False, Outcome.GONE),
         (404, "index_not_found_exception", True, Outcome.GONE),
         (429, "rejected_execution_exception", False, Outcome.RETRY),
