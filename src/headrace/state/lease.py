@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import document
 from headrace.state.key import StateKey
@@ -274,8 +274,9 @@ class Lease:
             found = self._found or self._read_leases(self._leases)
             self._lost = self._why_lost(found)
             self._found = self._write(found) if self._lost is None else {}
-        except HeadraceError as error:
+        except Exception as failure:  # noqa: BLE001 - a thread that ends tells nobody that nothing is renewed
             self._found = {}
+            error = unexpected("the leases cannot be renewed", failure)
             if error.retry is not Retry.BACK_OFF:  # else no other process reaches the cluster either
                 self._lost = error
 
@@ -316,7 +317,7 @@ class Lease:
         answer = self._quick.exchange("POST", path(self._index, "_bulk"), body, "application/x-ndjson")
         if not answer.ok:
             raise self._quick.failure(answer)
-        return [next(iter(item.values())) for item in answer.json()["items"]]
+        return [next(iter(item.values())) for item in answer.json("items")]
 
     def _conflict(self, found: Mapping[str, Any] | None, what: str, error: HeadraceError) -> HeadraceError:
         if error.kind is not Kind.CONTINUITY or found is None:

@@ -83,7 +83,7 @@ def entries_by_id(client: Client, index: str, ids: Sequence[str]) -> list[dict[s
     if not ids:
         return []
     answer = client.read(path(index, "_mget"), {"ids": ids}, allow=(404,))
-    entries: list[dict[str, Any]] = answer.json()["docs"] if answer.ok else []
+    entries: list[dict[str, Any]] = answer.json("docs") if answer.ok else []
     for entry in entries:
         # An entry that cannot be read now is not one that is not there.
         if entry.get("error", _GONE)["type"] != _GONE["type"]:
@@ -208,7 +208,7 @@ class SystemIndex:
         if not answer.ok:
             raise self._client.failure(answer)
         fenced = 0
-        for item in answer.json().get("items", ()):
+        for item in answer.json("items"):
             [(what, result)] = item.items()
             fenced += _is_fenced(result)
             if not _is_done(what, result):

@@ -266,6 +266,22 @@ def test_nothing_is_absent_because_a_gateway_does_not_find_it(reply: Reply, befo
     assert "proxy" in caught.value.remedy
 
 
+@pytest.mark.parametrize(("before", "kind"), [(True, Kind.SINK_BUSY), (False, Kind.SINK_REJECTED)])
+def test_nothing_is_done_because_a_page_of_html_says_ok(before: bool, kind: Kind) -> None:
+    """A page of HTML also says nothing of credentials: the next refusal of them is the first one."""
+    page = 200, b"\n<!DOCTYPE html><title>Log in</title>"
+    with scripted(in_turn(*[(200, GREEN)] * before, page, (401, b"{}"))) as server:
+        client = Client(Endpoint((server.url,)))
+        if before:
+            client.call("GET", "/_cluster/health")
+        with pytest.raises(HeadraceError, match="does not answer as OpenSearch") as caught:
+            client.call("POST", "/_aliases", {})
+        with pytest.raises(HeadraceError) as refused:
+            client.call("POST", "/_aliases", {})
+    assert caught.value.kind is kind
+    assert refused.value.kind is (Kind.SINK_BUSY if before else Kind.AUTHENTICATION)
+
+
 def test_nothing_is_absent_because_a_shard_is_not_there() -> None:
     body = b'{"error":{"type":"shard_not_found_exception","reason":"no such shard"},"status":404}'
     with scripted(lambda _: (404, body)) as server, pytest.raises(HeadraceError) as caught:

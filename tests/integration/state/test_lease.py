@@ -244,6 +244,45 @@ def test_a_renewal_whose_answer_was_lost_was_our_own(opensearch: EmbeddedOpenSea
         assert beat(client, prefix) == 4
 
 
+@pytest.mark.parametrize(
+    "body", [b"<html><title>Log in</title></html>", b'{"ok":true}', b"[]", b'{"items":[']
+)
+def test_a_page_of_a_gateway_in_the_answers_place_ends_no_lease(
+    opensearch: EmbeddedOpenSearch, prefix: str, body: bytes
+) -> None:
+    with (
+        HttpProxy(opensearch.url) as front,
+        closing(Client(Endpoint((front.url,)))) as client,
+        Lease(client, StateKey("s1", prefix), ["users"], beat=60.0) as mine,
+    ):
+        for _ in range(2):  # one renewal reads first, the next only writes
+            mine.renew()
+            before = beat(client, prefix)
+            front.spoil = lambda _: Answer(200, body)
+            mine.renew()
+            assert mine.lost() is None
+            front.spoil = lambda _: None
+            mine.renew()
+            assert beat(client, prefix) > before
+
+
+def test_a_lease_whose_renewal_nobody_understands_is_lost(
+    opensearch: EmbeddedOpenSearch, prefix: str
+) -> None:
+    """Else its thread would end, and the run would go on while another one takes it over."""
+    with (
+        HttpProxy(opensearch.url) as front,
+        closing(Client(Endpoint((front.url,)))) as client,
+        Lease(client, StateKey("s1", prefix), ["users"], beat=0.1) as mine,
+    ):
+        front.spoil = lambda _: Answer(200, b'{"docs":[1],"items":[1]}')
+        wait_until(lambda: mine.lost() is not None, "it is lost")
+        front.spoil = lambda _: None
+        lost = mine.lost()
+        assert lost is not None
+        assert lost.kind is Kind.INTERNAL
+
+
 def wait_until(holds: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + 10.0
     while not holds():

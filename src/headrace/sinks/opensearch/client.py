@@ -172,16 +172,27 @@ def _replace(value: Any, old: Any, new: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A node's answer; `place` names the node in messages."""
+    """A node's answer.
+
+    Attributes:
+        place: names the node in messages.
+        is_known: whether the cluster has answered before, so that the URL is right.
+    """
 
     status: int
     data: bytes
     place: str
+    is_known: bool = False
 
     @property
     def ok(self) -> bool:
         """Tell whether the status is 2xx."""
         return self.status // 100 == 2  # noqa: PLR2004
+
+    @property
+    def is_readable(self) -> bool:
+        """Tell whether the body begins as JSON of a cluster does, and not as a page of HTML."""
+        return self.data.lstrip()[:1] in (b"{", b"[")
 
     @property
     def is_of_gateway(self) -> bool:
@@ -195,20 +206,26 @@ class Answer:
             return b'"_id":' not in self.data  # a shard names the document that it lacks
         return self.ok and self.data.strip() == b"{}"
 
-    def json(self) -> Any:
-        """Parse the body.
+    def json(self, name: str = "") -> Any:
+        """Parse the body; return all of it, or what has this name at its top.
 
         Raises:
-            HeadraceError: SINK_REJECTED, where the body is not JSON: another kind of server listens there.
+            HeadraceError: as `unreadable`, where the body is no JSON or lacks the name.
         """
         try:
-            return json.loads(self.data)
-        except ValueError as error:
-            raise HeadraceError(
-                Kind.SINK_REJECTED,
-                f"what answers at {self.place} does not answer as OpenSearch does",
-                "Check the URL of the sink.",
-            ) from error
+            parsed = json.loads(self.data)
+            return parsed[name] if name else parsed
+        except (ValueError, LookupError, TypeError) as error:
+            raise self.unreadable() from error
+
+    def unreadable(self) -> HeadraceError:
+        """Build the error for what no cluster answers: SINK_REJECTED, or SINK_BUSY behind its answers."""
+        error = HeadraceError(
+            Kind.SINK_REJECTED,
+            f"what answers at {self.place} does not answer as OpenSearch does",
+            "Check the URL of the sink.",
+        )
+        return failures.cluster_unknown(error) if self.is_known else error
 
 
 class Client:
@@ -291,8 +308,10 @@ class Client:
         raise self.failure(answer)
 
     def _exchange_known(self, method: str, target: str, data: bytes | None) -> Answer:
-        """Send one request as `exchange`; raise for a 404 that says of nothing that it is absent."""
+        """Send one request as `exchange`; raise for a page of HTML, and a 404 that says nothing."""
         answer = self.exchange(method, target, data)
+        if answer.ok and not answer.is_readable:
+            raise answer.unreadable()
         if answer.status == _NOT_FOUND and failures.says_nothing(answer.data):
             raise self.failure(answer)
         return answer
@@ -427,10 +446,11 @@ class Client:
                 raise failures.from_exception(error, _place(urls[node])) from error
             # A node that works is kept: its connections are open.
             self._first = (node + 1) % len(urls) if response.status in _TRY_ANOTHER_NODE else node
-            if response.status // 100 == 2:  # noqa: PLR2004
+            answer = Answer(response.status, response.data, _place(urls[node]), self._accepted)
+            if answer.ok and answer.is_readable:
                 self._accepted = True
                 self._refusals.forget()
-            return Answer(response.status, response.data, _place(urls[node]))
+            return answer
         raise AssertionError("there is at least one node")
 
 
