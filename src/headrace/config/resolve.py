@@ -27,6 +27,9 @@ from headrace.config.value import EnvReference
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 
 _NEXT_URL = re.compile(r"\s*,\s*(?=https?://)")
+_UNSENDABLE_IN_LOGIN = re.compile(r"[\x00-\x1f\x7f]")
+_UNSENDABLE_IN_TOKEN = re.compile(r"[^ -~\xa0-\xff]")
+"""A header takes no other letters; the library that sends it would quote it in its error."""
 _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -163,8 +166,21 @@ class _Resolution:
         def value_of(key: str, given: Secret | EnvReference | None) -> Secret | None:
             return self._value(f"{place}.{key}", given, *reserved(name, key))
 
-        username, password = value_of("username", sink.username), value_of("password", sink.password)
-        api_key, bearer_token = value_of("api_key", sink.api_key), value_of("bearer_token", sink.bearer_token)
+        def text_of(
+            key: str, given: Secret | EnvReference | None, unsendable: re.Pattern[str]
+        ) -> Secret | None:
+            value = value_of(key, given)
+            if value and unsendable.search(value.reveal()):
+                self._note(
+                    f"{place}.{key} has a line end, or another letter that no request can carry",
+                    "Write it without: `echo` adds a line end to what it prints, `printf %s` does not.",
+                )
+            return value
+
+        username = text_of("username", sink.username, _UNSENDABLE_IN_LOGIN)
+        password = text_of("password", sink.password, _UNSENDABLE_IN_LOGIN)
+        api_key = text_of("api_key", sink.api_key, _UNSENDABLE_IN_TOKEN)
+        bearer_token = text_of("bearer_token", sink.bearer_token, _UNSENDABLE_IN_TOKEN)
         nodes = [self._split(place, text) for text in self._nodes(name, sink)]
         urls = tuple(url for url, _, _ in nodes if url)
         username = username or next(filter(None, (user for _, user, _ in nodes)), None)

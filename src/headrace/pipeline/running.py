@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model.lsn import Lsn
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.order_desk import LogLevelName, OrderDesk
@@ -209,10 +209,8 @@ class RunningPipeline:
     def _execute(self) -> None:
         try:
             self.execute()
-        except HeadraceError as error:
-            self._failure = error
-        except Exception as bug:  # noqa: BLE001 - leaving the context raises it
-            self._failure = HeadraceError(Kind.INTERNAL, f"a bug: {type(bug).__name__}: {bug}")
+        except Exception as failure:  # noqa: BLE001 - leaving the context raises it
+            self._failure = unexpected("a bug", failure)
 
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait until every index is complete and the stream follows.

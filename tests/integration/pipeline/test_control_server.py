@@ -285,6 +285,19 @@ def test_the_public_address_answers_to_the_names_of_the_file_and_of_the_command(
             assert answer.status == status, host
 
 
+def test_a_bug_in_the_thread_of_a_run_is_told_without_what_its_error_quotes(tmp_path: Path) -> None:
+    class Faulty(RunningPipeline):
+        def execute(self) -> None:
+            raise ValueError("Invalid header value b'Bearer secret'")
+
+    project = Address(tmp_path).pipeline()._project
+    running = Faulty(project, Lines(), RunOptions(), load=lambda: (project, ()))
+    with pytest.raises(HeadraceError, match="a bug: ValueError: Invalid header value b …") as caught, running:
+        assert running._thread is not None
+        running._thread.join(30)
+    assert "secret" not in str(caught.value)
+
+
 def test_no_answer_of_the_private_address_can_be_framed_or_sniffed(address: Address) -> None:
     for host in (address.running.private_address or "", "evil.example"):
         answer = address.ask("GET", "/v1/status", Host=host)

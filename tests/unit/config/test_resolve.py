@@ -169,6 +169,11 @@ def test_further_keys_of_a_cluster(tmp_path: Path) -> None:
     assert (found.ca_file, found.gzip) == (Path("/x.pem"), False)
 
 
+def test_a_password_may_have_letters_of_any_script(tmp_path: Path) -> None:
+    found = resolved(tmp_path, CLUSTER + 'username = "ü"\npassword = "пароль 1"').endpoints["primary"]
+    assert found.password == Secret("пароль 1")
+
+
 def test_an_override_is_reported(tmp_path: Path) -> None:
     environ = {"DATABASE_URL": "postgres://x", "PRIMARY_OPENSEARCH_USERNAME": "u"}
     assert resolved(tmp_path, URL + SINK + 'url = "http://a"', environ).overridden == ("DATABASE_URL",)
@@ -193,6 +198,13 @@ def test_an_override_is_reported(tmp_path: Path) -> None:
         ),
         (CLUSTER + f'tls_verify = false\nca_fingerprint = "{"a1" * 32}"', {}, "a ca_fingerprint beside"),
         (CLUSTER, {"PRIMARY_OPENSEARCH_GZIP": "secret"}, "neither true nor false"),
+        (CLUSTER, {"PRIMARY_OPENSEARCH_BEARER_TOKEN": "secret\n"}, "primary.bearer_token has a line end"),
+        (
+            CLUSTER + 'api_key = {env = "K"}',
+            {"K": "secret\u2011"},
+            "primary.api_key has a line end, or another",
+        ),
+        (CLUSTER + 'username = "u"\npassword = "secret\\r\\n"', {}, "primary.password has a line end"),
     ],
 )
 def test_what_is_missing(tmp_path: Path, text: str, environ: dict[str, str], said: str) -> None:
