@@ -234,6 +234,7 @@ GATEWAYS = [
     (404, b"default backend - 404"),
     (404, b""),
     (404, b'{"ok":false,"message":"Unknown resource."}'),
+    (404, b'{"error_msg":"404 Route Not Found"}'),
     (410, b'{"ok":false,"message":"Resource is gone"}'),
     (400, b"<html><head><title>400 No required SSL certificate was sent</title></head></html>"),
     (302, b""),
@@ -312,7 +313,9 @@ def test_opensearch_in_compatibility_mode_is_refused_by_name() -> None:
 
 
 def test_what_is_settled_before_a_refusal_counts_once() -> None:
-    with scripted(in_turn((200, items(200, 429, 429)), (400, b'{"error":"odd"}'))) as server:
+    with scripted(
+        in_turn((200, items(200, 429, 429)), (400, b'{"error":{"type":"t","reason":"odd"}}'))
+    ) as server:
         result = write(server, "a", "b", "c")
     assert [one.ids for one in server.requests] == [["a", "b", "c"], ["b", "c"], ["b"], ["c"]]
     assert result.upserted == 3

@@ -31,8 +31,8 @@ A block is set by a full disk or an operator. An index in a snapshot cannot be d
 by a cluster under load, and a scroll is lost with its node.
 """
 
-_OF_GATEWAYS = ("message", "Message", "statusCode")
-"""What answers of gateways have at the top, and those of a cluster have not."""
+_OF_CLUSTER = {"_id", "_shards", "found", "succeeded", "timed_out"}
+"""What a cluster's answers without an error have at the top: of a document, shards, a scroll or the health."""
 _QUOTED = re.compile(
     r"(?<!\w)'[^']*'?|(?:The Canonical String|x-amz-|Authorization=).*", re.IGNORECASE | re.DOTALL
 )
@@ -77,12 +77,21 @@ def reason(data: bytes) -> str:
 
 
 def is_of_gateway(data: bytes) -> bool:
-    """Tell whether a failure was answered by something before the cluster, which knows nothing of indexes."""
+    """Tell whether a failure was answered by something before the cluster, which knows nothing of indexes.
+
+    The cluster is known by what it says, since each gateway speaks otherwise.
+    """
     try:
         parsed = json.loads(data)
     except ValueError:
         return True
-    return not isinstance(parsed, dict) or any(name in parsed for name in _OF_GATEWAYS)
+    if not isinstance(parsed, dict) or not parsed:
+        return parsed != {}
+    error = parsed.get("error")
+    if isinstance(error, str):
+        return "[" not in error  # around the names of what is missing or refused
+    is_error = isinstance(error, dict) and {"type", "reason"} <= error.keys()
+    return not is_error and not _OF_CLUSTER & parsed.keys()
 
 
 def says_nothing(data: bytes) -> bool:

@@ -9,7 +9,12 @@ import pytest
 from urllib3 import exceptions
 
 from headrace.errors import Kind
-from headrace.sinks.opensearch.failures import describe_without_values, from_exception, from_status
+from headrace.sinks.opensearch.failures import (
+    describe_without_values,
+    from_exception,
+    from_status,
+    is_of_gateway,
+)
 
 FIELD = "failed to parse field [n] of type [long] in document with id '1'. Preview of field's value: 'x'"
 
@@ -149,6 +154,46 @@ def test_a_cluster_that_wants_another_certificate_of_the_client_is_no_cluster_th
 def test_a_gateway_before_the_cluster_is_quoted(name: str) -> None:
     body = json.dumps({name: "The security token included in the request is expired"}).encode()
     assert "token included in the request is expired" in from_status(403, body, "n").cause
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "default backend - 404",
+        '{"message":"no Route matched with those values"}',
+        '{"error_msg":"404 Route Not Found"}',
+        '{"fault":{"faultstring":"Unable to identify proxy","detail":{"errorcode":"messaging.NotFound"}}}',
+        '{"timestamp":"2026-11-26T10:00:00Z","status":404,"error":"Not Found","path":"/x/_search"}',
+        '{"type":"about:blank","title":"Not Found","status":404}',
+        '{"error":"Not Found"}',
+        '{"error":{"code":404,"message":"Requested entity was not found.","status":"NOT_FOUND"}}',
+        '{"type":"error","error":{"type":"not_found_error","message":"Not found"}}',
+        '{"detail":"Not Found"}',
+        "[]",
+        "null",
+    ],
+)
+def test_what_no_cluster_says_is_of_a_gateway(body: str) -> None:
+    assert is_of_gateway(body.encode())
+    assert "proxy" in from_status(404, body.encode(), "n").remedy
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"error":{"root_cause":[],"type":"index_not_found_exception","reason":"no such index [x]"},"status":404}',
+        '{"error":{"type":"null_pointer_exception","reason":null},"status":500}',
+        '{"error":"alias [x] missing","status":404,"users":{"aliases":{}}}',
+        '{"error":"no handler found for uri [/x] and method [POST]"}',
+        '{"_index":"x","_id":"1","found":false}',
+        '{"_index":"x","_id":"1","_version":1,"result":"not_found","_shards":{"total":2},"_seq_no":0}',
+        '{"succeeded":true,"num_freed":0}',
+        '{"cluster_name":"c","status":"red","timed_out":true,"unassigned_shards":1}',
+        "{}",
+    ],
+)
+def test_a_cluster_is_known_by_what_it_says(body: str) -> None:
+    assert not is_of_gateway(body.encode())
 
 
 @pytest.mark.parametrize(
