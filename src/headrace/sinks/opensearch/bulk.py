@@ -33,6 +33,9 @@ _OF_INDEX_TOO = re.compile(
 )
 """Beginnings of reasons that say so of an index's aliases, its pipeline, or a shard that is full."""
 
+_OF_MODEL = re.compile(r'Error from remote service: \{"message": ?null\}')
+"""A reason of a model's service that is overloaded, with status 400; what else it says may be of the text."""
+
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 SMALLEST = 64 * 1024
@@ -68,6 +71,8 @@ class Outcome(enum.Enum):
 
 
 _BUSY = (408, 429, 503)
+_DEPENDENCY_FAILED = 424
+"""Of a service that a processor asks, where what that one asks has failed."""
 
 VERSION_CONFLICT = "version_conflict_engine_exception"
 """Type of a refusal that says so; status 409 alone may be of a processor whose model is not ready."""
@@ -189,7 +194,7 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     # A delete has no content, and no document is why something is forbidden, not found or not ready.
     if status in (401, 403, 404, 409) or (status == 400 and delete):  # noqa: PLR2004
         return Outcome.BLOCKED
-    if status in _BUSY or status >= 500:  # noqa: PLR2004
+    if status in (*_BUSY, _DEPENDENCY_FAILED) or status >= 500:  # noqa: PLR2004
         return Outcome.RETRY if status in _BUSY else Outcome.FAILED
     return Outcome.REJECTED
 
@@ -199,6 +204,8 @@ def _of_error(error: Any) -> Outcome | None:
     if not isinstance(error, dict):
         return None
     kind, reason = str(error.get("type", "")), str(error.get("reason", ""))
+    if _OF_MODEL.match(reason):
+        return Outcome.FAILED
     # Such an index takes no document at all.
     is_of_index = _OF_INDEX.fullmatch(kind) or _OF_INDEX_TOO.match(reason)
     return _BY_TYPE.get(kind, Outcome.BLOCKED if is_of_index else None)

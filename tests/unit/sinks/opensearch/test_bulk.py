@@ -173,6 +173,7 @@ def test_what_the_server_fails_at_is_sent_again_and_named_without_its_values() -
         (500, "already_closed_exception", False, Outcome.FAILED),
         (500, "mapper_exception", False, Outcome.FAILED),
         (504, "timeout_exception", True, Outcome.FAILED),
+        (424, "status_exception", False, Outcome.FAILED),
         (429, "circuit_breaking_exception", False, Outcome.RETRY),
     ],
 )
@@ -203,6 +204,18 @@ def test_an_argument_is_illegal_because_of_the_index_or_of_the_document(
     reason: str, outcome: Outcome
 ) -> None:
     error = {"type": "illegal_argument_exception", "reason": reason}
+    assert bulk.classify(400, error, delete=False) is outcome
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [('{"message":null}', Outcome.FAILED), ('{"message":"Too many input tokens"}', Outcome.REJECTED)],
+)
+def test_a_models_service_that_is_overloaded_says_nothing_against_a_document(
+    said: str, outcome: Outcome
+) -> None:
+    """SageMaker throttles with status 400 and no message."""
+    error = {"type": "status_exception", "reason": f"Error from remote service: {said}"}
     assert bulk.classify(400, error, delete=False) is outcome
 
 
