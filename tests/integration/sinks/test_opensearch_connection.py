@@ -114,9 +114,34 @@ def test_certificates_and_authorities_may_change_under_a_client_and_an_expired_o
         expired.configure_cert(context)
         client.close()
         with pytest.raises(HeadraceError, match=r"not trusted: .*expired") as caught:
-            client.wait_until_ready(10)
+            client.wait_until_ready(0.1)
         assert "Renew" in caught.value.remedy
         assert "ca_file" not in caught.value.remedy
+
+
+def test_a_certificate_that_is_renewed_is_waited_for_where_the_cluster_was_trusted_before(
+    tmp_path: Path, opensearch: EmbeddedOpenSearch, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node has its new certificate some seconds before this machine has the file of its authority."""
+    write_bundle(tmp_path, authority)
+    context, other = context_of(authority, "127.0.0.1"), trustme.CA()
+    with HttpProxy(opensearch.url, tls=context) as front:
+        client = client_of(tmp_path, f'url = "{front.url}"\nca_file = "ca.pem"')
+        client.call("GET", "/")
+        other.issue_cert("127.0.0.1").configure_cert(context)
+        client.close()
+        with pytest.raises(HeadraceError, match=r"not trusted: .*trusted before") as caught:
+            client.call("GET", "/")
+        assert caught.value.kind is Kind.SINK_BUSY
+        assert "ca_file" in caught.value.remedy
+        write_bundle(tmp_path, other)
+        client.call("GET", "/")
+        write_bundle(tmp_path, authority)
+        client.close()
+        monkeypatch.setattr("headrace.sinks.opensearch.client._REFUSED_SECONDS", -1.0)
+        with pytest.raises(HeadraceError, match="not trusted") as caught:
+            client.call("GET", "/")
+        assert caught.value.kind is Kind.AUTHENTICATION
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])

@@ -280,7 +280,8 @@ class Client:
 
         Raises:
             HeadraceError: SINK_UNREACHABLE without an answer (then a request that changes something may
-                or may not have been applied); AUTHENTICATION where TLS fails.
+                or may not have been applied); AUTHENTICATION where a certificate is not trusted, or SINK_BUSY
+                for some minutes where the cluster was reached before.
         """
         headers = {"content-type": content_type} if body is not None else {}
         if body is not None and self.endpoint.gzip:
@@ -331,11 +332,22 @@ class Client:
             return failures.credentials_unknown(error)
         return error
 
+    def _unanswered(self, error: HTTPError, place: str) -> HeadraceError:
+        """Build the error for a request without an answer; a certificate may be in the middle of a change."""
+        failure = failures.from_exception(error, place)
+        if failure.kind is Kind.AUTHENTICATION and self._accepted and self._is_refused_lately():
+            return failures.certificate_unknown(failure)
+        return failure
+
     def _may_be_starting(self, answer: Answer) -> bool:
         """Tell whether the cluster may not know its users, roles and keys yet."""
         # One refusal among accepted requests is a missing permission, and no start of the cluster.
         if answer.status == _FORBIDDEN and not self._is_refused_everything():
             return False
+        return self._is_refused_lately()
+
+    def _is_refused_lately(self) -> bool:
+        """Note a refusal; tell whether the cluster let this client in until some minutes ago."""
         return self._refusals.note(_SERIES_SECONDS) <= _REFUSED_SECONDS
 
     def _is_refused_everything(self) -> bool:
@@ -443,7 +455,7 @@ class Client:
                 if failures.not_sent(error) and step + 1 < len(urls):
                     continue
                 self._first = (node + 1) % len(urls)
-                raise failures.from_exception(error, _place(urls[node])) from error
+                raise self._unanswered(error, _place(urls[node])) from error
             # A node that works is kept: its connections are open.
             self._first = (node + 1) % len(urls) if response.status in _TRY_ANOTHER_NODE else node
             answer = Answer(response.status, response.data, _place(urls[node]), self._accepted)

@@ -226,6 +226,15 @@ def credentials_unknown(error: HeadraceError) -> HeadraceError:
     )
 
 
+def certificate_unknown(error: HeadraceError) -> HeadraceError:
+    """Build the error for a certificate that is being renewed, from the refusal of it by either side."""
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"{error.cause}; certificates were trusted before, and may be in the middle of a renewal",
+        f"Wait until all files and nodes have the new ones. If it goes on: {error.remedy}",
+    )
+
+
 def state_unknown(place: str) -> HeadraceError:
     """Build the error for a cluster that has not recovered its metadata, and so finds no index."""
     return HeadraceError(
