@@ -32,7 +32,7 @@ by a cluster under load, and a scroll is lost with its node.
 """
 
 _OF_CLUSTER = {"_id", "_shards", "found", "succeeded", "timed_out"}
-"""What a cluster's answers without an error have at the top: of a document, shards, a scroll or the health."""
+"""What a cluster's answers without an error have at the top: of a document, shards, a scroll, the health."""
 _QUOTED = re.compile(
     r"(?<!\w)'[^']*'?|(?:The Canonical String|x-amz-|Authorization=).*", re.IGNORECASE | re.DOTALL
 )

@@ -181,7 +181,7 @@ def test_what_no_cluster_says_is_of_a_gateway(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        '{"error":{"root_cause":[],"type":"index_not_found_exception","reason":"no such index [x]"},"status":404}',
+        '{"error":{"type":"index_not_found_exception","reason":"no such index [x]"},"status":404}',
         '{"error":{"type":"null_pointer_exception","reason":null},"status":500}',
         '{"error":"alias [x] missing","status":404,"users":{"aliases":{}}}',
         '{"error":"no handler found for uri [/x] and method [POST]"}',
