@@ -254,6 +254,35 @@ def test_what_a_gateway_refuses_or_what_passes_is_no_documents_fault(reply: Repl
         writer.close()
 
 
+@pytest.mark.parametrize("status", [400, 403, 406])
+def test_a_document_that_a_firewall_refuses_holds_up_its_index_alone(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sinks.opensearch.writer.stop_after_delay", lambda _: stop_after_attempt(3))
+    page = status, b"<html><title>Request blocked</title></html>"
+
+    def answer(request: Request) -> Reply:
+        if request.method == "GET":
+            return 200, GREEN
+        return page if "bad" in request.ids else accepted(request)
+
+    with (
+        scripted(answer) as server,
+        pytest.raises(HeadraceError, match="refuses the document 'bad'") as caught,
+    ):
+        write(server, "a", "b", "bad", "c")
+    assert (caught.value.kind, caught.value.units) == (Kind.LOCKED, frozenset(["users"]))
+    assert "Request blocked" in caught.value.cause
+    assert server.requests[-2].ids == ["bad"]
+
+
+def test_a_firewall_that_lets_nothing_pass_refuses_no_document_in_particular() -> None:
+    page = 403, b"<html><title>Request blocked</title></html>"
+    with scripted(lambda _: page) as server, pytest.raises(HeadraceError) as caught:
+        write(server, "a", "b")
+    assert (caught.value.kind, caught.value.units) == (Kind.AUTHENTICATION, frozenset())
+
+
 @pytest.mark.parametrize("reply", GATEWAYS)
 @pytest.mark.parametrize(("before", "kind"), [(True, Kind.SINK_BUSY), (False, Kind.SINK_REJECTED)])
 def test_nothing_is_absent_because_a_gateway_does_not_find_it(reply: Reply, before: bool, kind: Kind) -> None:

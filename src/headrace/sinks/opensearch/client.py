@@ -354,6 +354,11 @@ class Client:
         """Tell whether the user may not even ask for the health, as every run does before it starts."""
         return self.exchange("GET", _HEALTH).status in (_UNAUTHORIZED, _FORBIDDEN)
 
+    def reaches_cluster(self) -> bool:
+        """Tell whether the cluster answers a small request, whatever became of another one."""
+        answer = self.exchange("GET", _HEALTH)
+        return answer.ok and answer.is_readable
+
     def _was_recovered(self) -> bool:
         """Tell whether the cluster's state was recovered just before; else check that it is now.
 

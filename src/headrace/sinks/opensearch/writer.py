@@ -25,6 +25,8 @@ _NDJSON = "application/x-ndjson"
 _UNANSWERED = (502, 504, 520, 524)
 """Statuses of a proxy that lost the node; whether the bulk was applied is unknown."""
 _WRONG, _TOO_LARGE = 400, 413
+_OF_FIREWALLS = (_WRONG, 403, 406)
+"""Statuses of a page by which a firewall refuses a request whose documents look bad to it."""
 _STALE_SECONDS = 300.0
 """After this time the same bytes are not sent again."""
 _OLDEST_SECONDS = 1800.0
@@ -193,7 +195,7 @@ class OpenSearchWriter(DocumentWriter):
             with self._activity.request():
                 answer = self._client.exchange("POST", self._bulk, data, _NDJSON)
             # Nothing of it was applied, so its parts can be sent alone.
-            if _is_of_an_item(answer):
+            if _is_of_an_item(self._client, answer):
                 self._halve(delivery, answer, len(data))
                 return
             # Cut before the answer is judged: the error below leads to an attempt that sends smaller parts.
@@ -238,8 +240,15 @@ class OpenSearchWriter(DocumentWriter):
         ).concerning(units=error.units)
 
     def _halve(self, delivery: _Delivery, answer: Answer, sent: int) -> None:
-        """Halve a part that the server refuses as a whole, until the cause stands alone."""
-        part = delivery.parts.popleft()
+        """Halve a part that the server refuses as a whole, until the cause stands alone.
+
+        Raises:
+            HeadraceError: SINK_BUSY, where a firewall refuses a single document: its index waits, then.
+        """
+        part = delivery.parts[0]
+        if len(part) == 1 and answer.status != _TOO_LARGE and answer.is_of_gateway:
+            raise _kept_out(part[0], answer)
+        delivery.parts.popleft()
         if len(part) == 1:
             if answer.status == _TOO_LARGE:
                 delivery.settled += bulk.rejected(part[0], _too_large(sent))
@@ -296,9 +305,21 @@ def _too_large(sent: int) -> str:
     )
 
 
-def _is_of_an_item(answer: Answer) -> bool:
+def _is_of_an_item(client: Client, answer: Answer) -> bool:
     """Tell whether a single item can be why the whole request was refused."""
-    return answer.status == _TOO_LARGE or (answer.status == _WRONG and not failures.says_nothing(answer.data))
+    if answer.status == _TOO_LARGE or (answer.status == _WRONG and not failures.says_nothing(answer.data)):
+        return True
+    return answer.status in _OF_FIREWALLS and not answer.is_readable and client.reaches_cluster()
+
+
+def _kept_out(item: Item, answer: Answer) -> HeadraceError:
+    why = failures.reason(answer.data)
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"what stands before OpenSearch at {answer.place} refuses the document {item.id!r} of index "
+        f"{item.index} (status {answer.status})" + (f": {why}" if why else ""),
+        "Look at the rules of the proxy or firewall before the cluster: each document must pass them.",
+    ).concerning(units=[item.index])
 
 
 def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
