@@ -138,7 +138,7 @@ class RowShape:
         """
         check_truncated(changes, lambda table: None if table == self.table else self.table)
         may_lack = (Op.UPDATE,) if self.inserts_are_whole else (Op.UPDATE, Op.INSERT)
-        sides = _Sides(changes, tuple(self.columns), may_lack)
+        sides = _Sides(changes, tuple(self.columns), self.key, may_lack)
         change, code, is_old = self._plan_rows(changes, sides)
         texts = {name: sides.texts(name, change, code, is_old) for name in self.columns}
         values, rescued_column = self._convert(
@@ -236,9 +236,13 @@ class RowShape:
 class _Sides:
     """The old and new values of changes, column by column; old values are extracted only when needed."""
 
-    def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...], may_lack: Sequence[Op]) -> None:
+    def __init__(
+        self, changes: pa.RecordBatch, names: tuple[str, ...], key: tuple[str, ...], may_lack: Sequence[Op]
+    ) -> None:
         self._changes = changes
         self._names = names
+        # A key that is left out of the rows still tells which update moved a row.
+        self._read = tuple(dict.fromkeys([*names, *key]))
         self._may_lack = pa.array([op.value for op in may_lack])
 
     @cached_property
@@ -256,11 +260,11 @@ class _Sides:
 
     @cached_property
     def _before(self) -> Mapping[str, ColumnTexts]:
-        return column_texts(self._changes.column("before"), self._names)
+        return column_texts(self._changes.column("before"), self._read)
 
     @cached_property
     def _after(self) -> Mapping[str, ColumnTexts]:
-        return column_texts(self._changes.column("after"), self._names)
+        return column_texts(self._changes.column("after"), self._read)
 
     def unchanged(self) -> pa.ListArray:
         """Return for each change the columns whose new values are not known; NULL where there are none."""

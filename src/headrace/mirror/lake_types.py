@@ -120,8 +120,10 @@ def _describe_unfit(
     unfit: np.typing.NDArray[np.int64],
 ) -> str:
     """Say which rows have values that do not fit their column's type, the first ones by their keys."""
-    examples = rows.select([*key]).take(pa.array(unfit[:_EXAMPLES]))
-    keys = python_rows(examples) if key else []
+    # Not every batch has the key: `changes` may leave it out, and a default is of one column alone.
+    present = [name for name in key if name in rows.schema.names]
+    examples = rows.select(present).take(pa.array(unfit[:_EXAMPLES]))
+    keys = python_rows(examples) if present else []
     kinds = {field.name: field.type for field in examples.schema}
     named = ", ".join(
         " ".join(f"{name} = {shown_value(value, kinds[name])}" for name, value in found.items())

@@ -39,6 +39,21 @@ def test_an_update_says_which_row_it_was(url: str, tmp_path: Path) -> None:
     assert rows.total() == 9
 
 
+def test_the_key_may_be_left_out(url: str, tmp_path: Path) -> None:
+    run(url, "ALTER TABLE a REPLICA IDENTITY DEFAULT", "ALTER TABLE a ADD id serial PRIMARY KEY")
+    part = MirroredTables(tables=("public.*",), mode="changes", exclude_columns=("id",))
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, part)
+    mirror.prepare()
+    run(
+        url,
+        "UPDATE a SET v = 'new' WHERE id = 1",
+        "UPDATE a SET id = 20 WHERE id = 2",
+        "DELETE FROM a WHERE id = 3",
+    )
+    assert not [text for text in mirror.follow() if "waits" in text]
+    assert [kind for kind, *_ in changes(tmp_path)][9:] == ["update_postimage", "delete", "insert", "delete"]
+
+
 def changes(folder: Path) -> list[tuple[str, int, str]]:
     frame = pl.read_delta(str(folder / "public" / "a")).sort("_commit_lsn", "_commit_seq")
     return frame.select("_change_type", "n", "v").rows()

@@ -76,6 +76,17 @@ def test_a_key_that_changes_is_a_delete_and_an_insert(pre_images: bool) -> None:
     ]
 
 
+def test_a_key_that_is_left_out_still_tells_which_row_moved() -> None:
+    one = RowShape(_ITEM, {"name": _TEXT}, ("id",), left_out=frozenset({"id", "body"}))
+    batch = one.rows(changes(("u", KEY, {**ROW, "id": "2"}), ("u", None, {"id": "1"}), ("d", KEY, None)))
+    assert batch.select(["_change_type", "name", "_unchanged"]).to_pylist() == [
+        {"_change_type": "delete", "name": None, "_unchanged": None},
+        {"_change_type": "insert", "name": "a", "_unchanged": None},
+        {"_change_type": "update_postimage", "name": None, "_unchanged": ["name"]},
+        {"_change_type": "delete", "name": None, "_unchanged": None},
+    ]
+
+
 def test_what_the_log_left_out_is_looked_up_by_key_in_one_go() -> None:
     asked: list[tuple[Sequence[Key], tuple[str, ...]]] = []
 

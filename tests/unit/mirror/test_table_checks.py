@@ -178,6 +178,15 @@ def test_a_column_that_no_table_of_a_part_has_is_refused_before_the_first_load(o
     check_named_columns({other: table({})}, [])
 
 
+@pytest.mark.parametrize("without_key", [False, True])
+def test_a_default_that_does_not_fit_is_null_where_the_file_says_so(without_key: bool) -> None:
+    columns = ("born",) if without_key else ("id", "born")
+    given = table({}, columns=columns, defaults={"born": "infinity"}, options={"on_value": {"born": "null"}})
+    born = given.row_type.columns["born"]
+    read = RowType(given.name, given.row_type.attributes, {**given.row_type.columns, "born": born.as_text})
+    assert replace(given, row_type=read, lake_types={"born": born}).default("born").as_py() is None
+
+
 @pytest.mark.parametrize(("key", "offers_null"), [(("id",), True), (("id", "born"), False)])
 def test_a_value_that_does_not_fit_may_be_null_only_outside_of_the_key(
     key: tuple[str, ...], offers_null: bool
