@@ -18,7 +18,7 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.drift import column_numbers
 from headrace.mirror.lake_types import lake_type, read_type, shows_names
 from headrace.mirror.masks import Masks
-from headrace.mirror.partition_bounds import Bounds, parse_bounds
+from headrace.mirror.partition_bounds import Bounds, can_tell, parse_bounds
 from headrace.mirror.tables import MirroredTable
 from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
@@ -267,8 +267,11 @@ class Selection:
     ) -> dict[int, dict[int, Bounds | None]]:
         """Return the bounds of the partitions that hold rows, by the oids of their tables."""
         found: dict[int, dict[int, Bounds | None]] = {}
-        for root, oid, path in session.query(_LEAVES, ([str(table.relation) for table in tables],)):
-            found.setdefault(root, {})[oid] = parse_bounds([tuple(level) for level in json.loads(path)])
+        columns = {table.relation: table.columns_by_number for table in tables}
+        for root, oid, path in session.query(_LEAVES, ([*map(str, columns)],)):
+            bounds = parse_bounds([tuple(level) for level in json.loads(path)])
+            # The lake notes them, and must not have values of a column that is masked or left out.
+            found.setdefault(root, {})[oid] = bounds if can_tell(bounds, columns[root]) else None
         return found
 
     def _mirrored(

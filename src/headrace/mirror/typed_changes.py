@@ -35,7 +35,9 @@ def typed_rows(
     except HeadraceError as error:
         if error.kind is not Kind.VALUE:
             raise
-        raise table.explain_unfit(table.in_texts.shape.rows(changes)) or error from error
+        texts = table.in_texts
+        # The message names rows by their keys, as the lake has them: masked.
+        raise table.explain_unfit(texts.in_lake(texts.shape.rows(changes))) or error from error
     rows = table.in_lake(pa.Table.from_batches([read]), tell)
     return rows if table.part.mode == "changes" else _with_defaults(rows, changes, table)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.formats import open_lake
 from headrace.model.names import TableName
@@ -85,6 +88,41 @@ def test_a_table_is_read_again_where_another_policy_gives_its_values_others(url:
     run(url, "UPDATE t SET n = 'NaN'")
     policy(n="null", d="null").follow()
     assert "2 values of t.n" in policy(d="null").waiting()
+
+
+def test_a_masked_key_is_in_no_message_and_no_note(url: str, tmp_path: Path) -> None:
+    """A value of a change does not fit, and the bounds of the partitions are the key's values."""
+    run(
+        url,
+        "CREATE TABLE people (email text PRIMARY KEY, n numeric(10,2)) PARTITION BY LIST (email)",
+        "CREATE TABLE ann PARTITION OF people FOR VALUES IN ('ann@example')",
+        "INSERT INTO people VALUES ('ann@example', 1)",
+    )
+    part = MirroredTables(tables=("public.people",), masks={"email": "sha256"})
+    names = {"location": str(tmp_path), "slot": SLOT, "publication": SLOT, "mask_salt": "given"}
+    config = MirrorConfig.model_validate({**names, "tables": (part,)})
+    mirror = FollowedMirror(url, config.model_copy(update={"mask_salt": Secret("pepper")}))
+    mirror.prepare()
+    run(url, "UPDATE people SET n = 'NaN'")
+    told = " ".join(mirror.follow())
+    hashed = hashlib.sha256(b"pepperann@example").hexdigest()
+    assert f"a value of people.n (email = {hashed}) did not fit its type" in told
+    notes = pl.read_delta(str(tmp_path / "headrace_positions"))
+    assert hashed in str(notes["waits_for"].to_list())
+    assert "ann@example" not in told + str(notes.rows())
+
+
+def test_a_column_that_was_null_where_values_did_not_fit_is_read_in_a_type_that_they_fit(
+    url: str, tmp_path: Path
+) -> None:
+    run(url, "INSERT INTO t (id, n) VALUES (2, 'NaN')")
+    part = MirroredTables.model_validate({"tables": ["public.t"], "on_value": {"n": "null"}})
+    mirror = mirror_of(url, tmp_path, part)
+    mirror.prepare()
+    run(url, "ALTER TABLE t ALTER n TYPE numeric", "INSERT INTO t (id, n) VALUES (3, 'NaN')")
+    mirror.follow()
+    mirror.prepare()
+    assert [rows_of(tmp_path)[number]["n"] for number in (1, 2, 3)] == ["1.50", "NaN", "NaN"]
 
 
 def test_a_row_whose_key_is_no_moment_of_pythons_is_named_too(url: str, tmp_path: Path) -> None:
