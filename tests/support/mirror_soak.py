@@ -39,6 +39,7 @@ _TYPES: dict[str, Callable[[random.Random], str]] = {
     ),
     "varchar(400)": lambda draw: _literal(draw.choice(["", "b", "c" * 200])),
     "numeric(12,3)": lambda draw: f"{draw.randint(-(10**8), 10**8)}.{draw.randint(0, 999):03}",
+    "numeric(10,1)": lambda draw: f"{draw.randint(-(10**8), 10**8)}.{draw.randint(0, 9)}",
     "numeric": lambda draw: draw.choice(
         ["1.50", "0.000000000000000000001", "-7", "12345678901234567890123.5"]
     ),
@@ -393,7 +394,8 @@ class MirrorSoak:
                 "char(5)": "char(9)",
                 "timestamptz": "timestamptz(0)",
                 "timestamptz(0)": "timestamptz",
-                "numeric(12,3)": "numeric",
+                "numeric(12,3)": draw.choice(["numeric", "numeric(10,1)"]),
+                "numeric(10,1)": "numeric(12,3)",
                 "text": "varchar(400)",
                 "bigint": "text USING 'n' || " + identifier(one),
                 "timestamp": "timestamptz",

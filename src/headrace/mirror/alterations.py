@@ -173,15 +173,19 @@ def altered_rows(
 
 def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether a column that was altered without a rewrite has its values as the lake has them."""
-    if _has_other_nulls(old, new):
-        return False
+    return not _has_other_nulls(old, new) and _shows_same(old, new)
+
+
+def _shows_same(old: pa.Field, new: pa.Field) -> bool:
+    """Tell whether each value of a column is the same in its new type."""
     if old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE]:
         return True
     if pa.types.is_decimal(old.type) and not pa.types.is_decimal(new.type):
         # Beyond this scale Arrow writes small numbers with an exponent, as PostgreSQL never does.
         return bool(new.metadata[TYPE] == b"numeric" and 0 <= old.type.scale <= _PLAIN_SCALE)
     if pa.types.is_decimal(old.type):
-        return True
+        more = new.type.scale - old.type.scale
+        return bool(0 <= more <= new.type.precision - old.type.precision)
     names = (field.metadata[TYPE].decode().partition("(")[0] for field in (old, new))
     return all(name in _TEXTS for name in names)
 
@@ -189,13 +193,16 @@ def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
 def _has_other_nulls(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether a column may have NULL now for other values than before."""
     was_nulled, is_nulled = (NULLED in field.metadata for field in (old, new))
-    # Where it was not, all values did fit; but infinite moments were no NULL then.
-    return was_nulled != is_nulled and (was_nulled or pa.types.is_temporal(new.type))
+    # What did not fit one type may fit another one.
+    if was_nulled:
+        return not is_nulled or old.type != new.type
+    # All values did fit; but infinite moments were no NULL then.
+    return is_nulled and bool(pa.types.is_temporal(new.type))
 
 
 def _can_cast(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether old values of a column fit its new type, whatever they are."""
-    if old.type == new.type or _keeps_values(old, new):
+    if old.type == new.type or _shows_same(old, new):
         return True
     widths = [(field.type.bit_width, field.type) for field in (old, new) if _is_number(field.type)]
     return (

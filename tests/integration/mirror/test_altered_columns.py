@@ -15,6 +15,7 @@ SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, n int, v varchar(20), c char(5), at timestamptz, p numeric(10,2))",
     "ALTER TABLE a ADD q numeric(20,10) DEFAULT 0",
     "INSERT INTO a SELECT i, i, 'value ' || i, 'c', '2026-01-01 10:00:00.6', i FROM generate_series(1, 9) i",
+    "UPDATE a SET p = p + 0.25",
     "CREATE DOMAIN number AS int",
     # one with a TOAST table, whose large values are in no update that leaves them
     "CREATE TABLE w (id int PRIMARY KEY, large text, other text)",
@@ -33,6 +34,7 @@ REWRITTEN = {
     "a longer text, computed": "ALTER TABLE a ALTER v TYPE varchar(30) USING v || '!'",
     "a domain": "ALTER TABLE a ALTER n TYPE number USING n * 2",
     "a small number has all digits": "ALTER TABLE a ALTER q TYPE numeric",
+    "fewer digits of a number": "ALTER TABLE a ALTER p TYPE numeric(10,1)",
     "another scale": "ALTER TABLE a ALTER p TYPE numeric(12,3) USING p / 3",
     "the key, to a domain": "ALTER TABLE a ALTER id TYPE number USING id * 2",
     "the key, computed": "ALTER TABLE a ALTER id TYPE int USING id + 1",
@@ -166,11 +168,12 @@ _WRITES = (
 )
 
 
+@pytest.mark.parametrize("mode", ["current", "history"])
 @pytest.mark.parametrize("alteration", REWRITTEN)
 def test_a_table_whose_rows_an_alteration_wrote_anew_is_read_anew(
-    alteration: str, url: str, tmp_path: Path
+    alteration: str, mode: Mode, url: str, tmp_path: Path
 ) -> None:
-    mirror = mirror_of(url, tmp_path)
+    mirror = mirror_of(url, tmp_path, mode)
     mirror.prepare()
     run(url, REWRITTEN[alteration], "UPDATE a SET p = 1 WHERE id = 4")
     mirror.follow()

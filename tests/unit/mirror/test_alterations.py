@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.mirror.alterations import altered_rows, plan_alteration
+from headrace.mirror.columns import NULLED, fitted
 from headrace.mirror.modes import MODES
 
 
@@ -49,6 +50,53 @@ def test_a_table_is_read_anew_only_where_names_or_values_do_not_tell(
 ) -> None:
     planned = plan_alteration(OLD, new, keeps=False, highest=3)
     assert planned.needs_load == needs_load
+
+
+@pytest.mark.parametrize("mode", ["current", "history", "changes"])
+@pytest.mark.parametrize(
+    ("old", "new", "fits"),
+    [
+        ((10, 2), (12, 2), True),
+        ((10, 2), (12, 4), True),
+        ((10, 2), None, True),
+        ((10, 2), (10, 1), False),
+        ((10, 2), (12, 1), False),
+        ((10, 2), (10, 4), False),
+        ((10, 2), (9, 2), False),
+    ],
+)
+@pytest.mark.parametrize("nulled", [False, True])
+def test_numbers_with_fewer_digits_are_read_and_old_ones_stay_in_a_column_of_their_own(
+    old: tuple[int, int], new: tuple[int, int] | None, fits: bool, nulled: bool, mode: str
+) -> None:
+    """A value that was NULL because it did not fit may fit by now."""
+    before, after = (
+        with_nulled(schema((2, "a", *numeric(digits)), (3, "b", *TEXT)), nulled=nulled)
+        for digits in (old, new)
+    )
+    rules = MODES[mode]
+    before, after = (pa.schema([*one, *rules.fields]) for one in (before, after))
+    planned = plan_alteration(before, after, keeps=rules.keeps, highest=3)
+    assert planned.needs_load == (nulled or not fits)
+    row = pa.RecordBatch.from_pydict(
+        {"id": [1], "a": ["12345678.25"]}, pa.schema([("id", pa.int32()), ("a", pa.string())])
+    )
+    [found] = altered_rows([fitted(row, before)], planned, lambda _: pa.scalar(None), rules)
+    values = {name: str(value) for name, value in found.to_pylist()[0].items() if name.startswith("a")}
+    if fits:
+        assert values["a"].rstrip("0") == "12345678.25"
+    else:
+        assert values == {"a": "None"} | ({"a_2": "12345678.25"} if rules.keeps else {})
+
+
+def numeric(digits: tuple[int, int] | None) -> tuple[str, pa.DataType]:
+    return ("numeric", pa.string()) if digits is None else (f"numeric{digits}", pa.decimal128(*digits))
+
+
+def with_nulled(given: pa.Schema, *, nulled: bool) -> pa.Schema:
+    field = given.field("a")
+    marked = field.with_metadata(field.metadata | ({NULLED: b"true"} if nulled else {}))
+    return given.set(given.get_field_index("a"), marked)
 
 
 def test_a_key_of_other_columns_needs_a_load() -> None:
