@@ -52,7 +52,7 @@ def hashed(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[Ha
     """Yield rows with their hashes; without columns of a key, the key of a row is all that it shows."""
     for batch in batches:
         rows = hashes(batch, batch.schema.names)
-        yield HashedBatch(batch, hashes(equal_keys(batch.select(key)), key) if key else rows, rows)
+        yield HashedBatch(batch, key_hashes(batch, key) if key else rows, rows)
 
 
 class RowsDigest:
@@ -208,6 +208,11 @@ def _summed(keys: Hashes, rows: Hashes) -> tuple[Hashes, Hashes]:
 
 def _buckets(keys: Hashes) -> npt.NDArray[np.int64]:
     return (keys >> _BUCKET_SHIFT).astype(np.int64)
+
+
+def key_hashes(batch: pa.RecordBatch, key: Sequence[str]) -> Hashes:
+    """Return the hash of each row's key, the same for keys that are equal to the database."""
+    return hashes(equal_keys(batch.select(key)), key)
 
 
 def hashes(batch: pa.RecordBatch, names: Sequence[str]) -> Hashes:

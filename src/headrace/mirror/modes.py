@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror import deletions, versions
 from headrace.mirror.columns import PREFIX, fitted
 from headrace.mirror.contents import content_changes, without
-from headrace.mirror.digests import hashes
+from headrace.mirror.digests import key_hashes
 from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.net_changes import REMOVAL, Ending, Position, Reduced, completed, net_changes
 from headrace.model.lsn import Lsn
@@ -206,10 +206,11 @@ class SoftDeleteMode(CurrentMode):
         if not key:
             return
         # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
-        live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
+        keys = (key_hashes(batch, key) for batch in loaded)
+        live = np.sort(np.concatenate([np.empty(0, np.uint64), *keys]))
         time = pa.scalar(moment.time, deletions.FIELDS[1].type)
         for batch in old:
-            wanted = hashes(batch, key)
+            wanted = key_hashes(batch, key)
             is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
             yield deletions.ENDING.ended(batch.filter(pa.array(~is_live)), deletions.end_at(time))
 

@@ -66,6 +66,14 @@ def test_rows_that_a_load_does_not_find_are_deleted_and_those_that_were_stay_so(
     assert list(SoftDeleteMode().kept(rows, LoadMoment(9, time(9)), [], keys)) == []
 
 
+def test_keys_that_are_equal_to_the_database_are_equal_to_a_load() -> None:
+    schema = pa.schema([("id", pa.float64()), *FIELDS])
+    old = pa.RecordBatch.from_pylist([{"id": 0.0, IS_DELETED: False}], schema)
+    loaded = pa.RecordBatch.from_pydict({"id": [-0.0]})
+    [kept] = SoftDeleteMode().kept([old], LoadMoment(9, time(9)), ["id"], [loaded])
+    assert kept.to_pylist() == []
+
+
 def transaction(draw: random.Random, lsn: int, rows: State) -> list[dict[str, Any]]:
     """The changes of a transaction, which it also makes of `rows`."""
     live = {key: value for key, (value, end) in rows.items() if end is None}
