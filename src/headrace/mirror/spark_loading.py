@@ -14,6 +14,7 @@ from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.mirror.lake import Lake, check_answers
 from headrace.mirror.load_units import LoadedUnit, LoadUnit, load_in_threads, load_unit
+from headrace.mirror.waiting import UNEXPECTED
 from headrace.spark.session import places_beside
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ExecutorLoader:
         Raises:
             HeadraceError: what a task's `load_unit` raised; SINK_UNREACHABLE, where a task ended otherwise.
             OSError: a table cannot be written, and its task reaches the lake.
+            TypeError, ValueError, NotImplementedError, KeyError, ArrowException: of a table's values.
         """
         from headrace.mirror.delta import DeltaLake  # noqa: PLC0415 - Iceberg's mirrors do without deltalake
 
@@ -48,7 +50,7 @@ class ExecutorLoader:
         yield from load_in_threads(DeltaLake(location, lake.file_bytes), units, self._load, places)
 
     def _load(self, lake: Lake, unit: LoadUnit) -> LoadedUnit:
-        task = self._session.sparkContext.parallelize([unit], 1).map(functools.partial(_load_unit, lake))
+        task = self._session.sparkContext.parallelize([unit], 1).map(functools.partial(load_in_task, lake))
         try:
             [loaded] = task.collect()
         except (PySparkException, Py4JError) as error:
@@ -56,15 +58,17 @@ class ExecutorLoader:
             raise HeadraceError.find(str(error)) or unexpected(
                 f"rows of {unit.table.name} were not read by Spark's executors", error, Kind.SINK_UNREACHABLE
             ) from error
-        if isinstance(loaded, OSError):
-            raise loaded
-        return loaded
+        if isinstance(loaded, LoadedUnit):
+            return loaded
+        raise loaded
 
 
-def _load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit | OSError:
+def load_in_task(lake: Lake, unit: LoadUnit) -> LoadedUnit | Exception:
     """Do what `load_unit` does, in a task; return what is wrong with the table alone: raised, it is text."""
     try:
         return load_unit(lake, unit)
     except OSError as error:
         check_answers(lake, error)
+        return error
+    except UNEXPECTED as error:
         return error

@@ -43,8 +43,9 @@ def concerns_table(error: HeadraceError) -> bool:
     return error.kind in _OF_A_TABLE or isinstance(error, LockedError)
 
 
-_FAILURES = (HeadraceError, TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException)
-"""What may be a table's own failure; what a library does not expect of a value or a type is, too."""
+UNEXPECTED = (TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException)
+"""What a library raises that does not expect a value or a type: a table's own failure."""
+_FAILURES = (HeadraceError, *UNEXPECTED)
 
 
 def _damaged(table: MirroredTable, path: str, error: Exception) -> HeadraceError:
