@@ -235,7 +235,7 @@ class DeltaLakeTable:
         """
         return self._engine.join_files(self.name, self.delta, target_bytes)
 
-    def remove_files(self, retention_seconds: float) -> int:
+    def remove_files(self, retention_seconds: float, _: int | None = None) -> int:
         """Remove files that no version of the last `retention_seconds` has; return how many."""
         # Whole hours are all that it takes: rounded up, so that no reader loses a file early.
         removed = self.delta.vacuum(

@@ -75,8 +75,13 @@ class LakeTable(Protocol):
     def join_files(self, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`; return how many became how many."""
 
-    def remove_files(self, retention_seconds: float) -> int:
-        """Remove files that no version of the last `retention_seconds` has; return how many."""
+    def remove_files(self, retention_seconds: float, noted: int | None = None) -> int:
+        """Remove files that no version of the last `retention_seconds` has; return how many.
+
+        Args:
+            retention_seconds: how long versions can be read.
+            noted: the version that is noted; those behind it are not forgotten either.
+        """
 
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""

@@ -334,7 +334,8 @@ class MirroredLake:
         self._show(Phase.LIVE)
         self._tended = self._writer.written if len(batch) else ()
         # Former files of the others are old by now: of one that was read again, or that waits.
-        self._upkeep.tend(self._tended, self.notes.positions.tables)
+        noted = self.notes.positions.tables.items()
+        self._upkeep.tend(self._tended, {name: position.version for name, position in noted})
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""

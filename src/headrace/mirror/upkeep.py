@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
@@ -15,6 +16,7 @@ from headrace.reporter import Reporter
 SMALL_FILES = 20
 """So many small files are joined."""
 _REMOVAL_SECONDS = 3600.0
+_NONE: Mapping[TableName, int] = MappingProxyType({})
 
 
 class LakeUpkeep:
@@ -32,15 +34,19 @@ class LakeUpkeep:
         self._report = report
         self._removed: dict[TableName, float] = {}
 
-    def tend(self, tables: Iterable[TableName], others: Iterable[TableName] = ()) -> None:
+    def tend(self, tables: Iterable[TableName], noted: Mapping[TableName, int] = _NONE) -> None:
         """Join the small files of tables that were written, and remove old files where that is due.
 
-        Of `others` one is looked at each time: to look at all of a thousand would let a batch wait.
+        Of the others one is looked at each time: to look at all of a thousand would let a batch wait.
+
+        Args:
+            tables: those that were written.
+            noted: the version that is noted of each table.
         """
-        due = (name for name in others if self._is_due(name))
+        due = (name for name in noted if self._is_due(name))
         for name in {**dict.fromkeys(tables), **dict.fromkeys(itertools.islice(due, 1))}:
             try:
-                self._tend(name)
+                self._tend(name, noted.get(name))
             except HeadraceError as error:
                 # What another program did to a table, the next batch of that table meets, and it alone.
                 if error.kind not in {Kind.CONTINUITY, Kind.SINK_BUSY}:
@@ -52,12 +58,12 @@ class LakeUpkeep:
         # Every batch writes it again, so that its old files are the most.
         positions = self._lake.open(POSITIONS)
         if positions is not None:
-            self._remove_if_due(positions.name, positions)
+            self._remove_if_due(positions.name, positions, None)
 
     def _is_due(self, name: TableName) -> bool:
         return time.monotonic() >= self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS
 
-    def _tend(self, name: TableName) -> None:
+    def _tend(self, name: TableName, noted: int | None) -> None:
         """Join the small files of a table where there are many, and remove old ones where that is due."""
         size, table = self._config.file_size, self._lake.open(name)
         if table is not None and table.count_files(size // 2) >= SMALL_FILES:
@@ -65,12 +71,12 @@ class LakeUpkeep:
             self._report.info(f"joined files of {name}: {before} became {after}")
             table = self._lake.open(name)  # else the new files were of no version that is known
         if table is not None:
-            self._remove_if_due(name, table)
+            self._remove_if_due(name, table, noted)
 
-    def _remove_if_due(self, name: TableName, table: LakeTable) -> None:
+    def _remove_if_due(self, name: TableName, table: LakeTable, noted: int | None) -> None:
         if not self._is_due(name):
             return
         self._removed[name] = time.monotonic()
-        removed = table.remove_files(self._config.retention_seconds)
+        removed = table.remove_files(self._config.retention_seconds, noted)
         if removed:
             self._report.info(f"removed {removed} old files of {name}")

@@ -16,6 +16,7 @@ from pyiceberg.table import DataScan
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
+from headrace.mirror.iceberg.table import IcebergTable
 from headrace.mirror.lake import POSITIONS, Lake
 from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep
 from headrace.model.names import TableName
@@ -121,8 +122,31 @@ def test_old_files_of_tables_that_nobody_writes_are_removed_one_table_at_a_time(
         os.utime(file, (long_ago, long_ago))
     upkeep = LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter())
     for left in (1, 0):
-        upkeep.tend([], [TABLE, other])
+        upkeep.tend([], {TABLE: 0, other: 0})
         assert len([*tmp_path.rglob("part-of-a-killed-program.parquet")]) == left
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_the_version_that_is_noted_stays_while_a_transaction_is_written_in_parts(
+    is_noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = lake_at(tmp_path, "iceberg")
+    versions = []
+    for number in range(4):
+        append(lake, number)
+        table = lake.open(TABLE)
+        assert table is not None
+        versions.append(table.version)
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() + 7200)
+    noted = {TABLE: versions[1]} if is_noted else {}
+    LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter()).tend([TABLE], noted)
+    table = lake.open(TABLE)
+    assert isinstance(table, IcebergTable)
+    left = [snapshot.snapshot_id for snapshot in table.table.snapshots()]
+    assert left == (versions[1:] if is_noted else versions[-1:])
+    if is_noted:
+        assert table.find_other_commit(versions[1]) is None
 
 
 @pytest.mark.parametrize("kind", FORMATS)

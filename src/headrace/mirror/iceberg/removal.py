@@ -22,14 +22,19 @@ _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:/*|^/+")
 _OURS = (".parquet", ".avro", ".metadata.json")
 
 
-def remove_files(table: Table, retention_seconds: float) -> int:
+def remove_files(table: Table, retention_seconds: float, noted: int | None = None) -> int:
     """End snapshots that were followed by another before the retention; remove what no snapshot has any more.
+
+    Args:
+        table: the table.
+        retention_seconds: the retention.
+        noted: the snapshot that stays with all behind it; None: there is none.
 
     Returns:
         How many files were removed.
     """
     now = time.time()
-    ended = _ended(table, now, retention_seconds)
+    ended = _ended(table, now, retention_seconds, noted)
     named = {True: set[str](), False: set[str]()}  # by snapshots that are ended, and by the others
     files_of = functools.cache(functools.partial(_files_of, table.io))
     for snapshot in table.metadata.snapshots:
@@ -48,18 +53,21 @@ def remove_files(table: Table, retention_seconds: float) -> int:
     return len(surplus)
 
 
-def _ended(table: Table, now: float, retention_seconds: float) -> set[int]:
+def _ended(table: Table, now: float, retention_seconds: float, noted: int | None) -> set[int]:
     """Return the snapshots that readers may not read any more."""
     metadata = table.metadata
     if now * 1000 < metadata.last_updated_ms:
         return set()  # the clock was set back; what is ended now would be said to be of the time before
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     history = list(ancestors_of(metadata.current_snapshot(), metadata))
-    found = set()
+    found = set[int]()
     for number, (snapshot, following) in enumerate(zip(history[1:], history, strict=False), 1):
         age = now - following.timestamp_ms / 1000
         if age > retention_seconds or (number >= _MOST_SNAPSHOTS and age > _HOUR):
             found.add(snapshot.snapshot_id)
+        if snapshot.snapshot_id == noted:
+            # Back to this one a mirror follows what was committed: a gap would pass for another program's.
+            found.clear()
     return found - named
 
 

@@ -231,14 +231,14 @@ class IcebergTable:
         return len(removed), len(joined)
 
     @telling_errors()
-    def remove_files(self, retention_seconds: float) -> int:
-        """Remove files that no version of the last `retention_seconds` has; return how many.
+    def remove_files(self, retention_seconds: float, noted: int | None = None) -> int:
+        """Remove files that no version since `noted`, or of the last `retention_seconds`, has.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         try:
-            return remove_files(self.table, retention_seconds)
+            return remove_files(self.table, retention_seconds, noted)
         except CommitFailedException as error:
             raise other_writer(self.name, error) from error
 
