@@ -19,6 +19,7 @@ from headrace.mirror.lake import opened
 from headrace.mirror.load_units import LoadUnit, UnitLoader, read_rows, reading_rows
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.positions import TablePosition
+from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.table_checks import find_problem
 from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.mirror.units import find_named_otherwise
@@ -87,7 +88,7 @@ class LakeLoader:
         """
         with ReadSession(self.ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
-        with contextlib.ExitStack() as held:
+        with keep_slot(self.ends.url, self.ends.slot, self.report), contextlib.ExitStack() as held:
             try:
                 taken = positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS)
                 # All is read in this one snapshot, whose place in the log is known: changes behind it follow.

@@ -26,7 +26,6 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.source_log import SourceLog, find_unsent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
@@ -304,13 +303,12 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        with keep_slot(self.url, self.config.slot, self._report):
-            for name, loaded in self._loader.load(missing, self.notes.positions.tables):
-                self.waiting.remove(name)
-                self._writer.tables[name], _ = loaded
-                self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)
-                left.discard(name)
-                self._show(Phase.BACKFILLING, left)
+        for name, loaded in self._loader.load(missing, self.notes.positions.tables):
+            self.waiting.remove(name)
+            self._writer.tables[name], _ = loaded
+            self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)
+            left.discard(name)
+            self._show(Phase.BACKFILLING, left)
 
     def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
         """Write one batch to every table, then the positions.

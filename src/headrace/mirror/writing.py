@@ -29,6 +29,7 @@ from headrace.mirror.net_changes import count_lacking, first_changes, in_order, 
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
+from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.typed_changes import typed_rows, without_ahead
 from headrace.mirror.units import Alter, Load, ReadParts, Wait, bounds_of, has_other_names
@@ -136,7 +137,8 @@ class LakeWriter:
         self._report.info(f"altering {table.name}: {alteration}")
         lake = opened(self._ends.lake, table.name)
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
-        written = self._ends.lake.write(lake.name, alteration.schema, rows)
+        with keep_slot(self._ends.url, self._ends.slot, self._report):
+            written = self._ends.lake.write(lake.name, alteration.schema, rows)
         # At the same position: the rows have the same changes in them as before.
         self._ends.lake.commit(lake.name, alteration.schema, written, known_position(lake), lake)
 

@@ -6,6 +6,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headrace.mirror.lake import Lake
 from headrace.mirror.load_units import LoadedUnit, LoadUnit, UnitLoader, load_in_threads, load_unit
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.selection import Selection
+from headrace.mirror.spark_loading import load_in_task
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
@@ -127,3 +129,35 @@ def test_a_unit_can_be_read_by_another_process(connection: Connection, database:
 
     dict(loading.loader(load_copies).load([T], {}))
     assert loading.rows() == expected(connection)
+
+
+def test_the_slot_is_kept_in_use_by_whatever_loads(
+    connection: Connection, database: str, tmp_path: Path
+) -> None:
+    """A batch loads tables as well as a start does."""
+    loading = Loading(database, DeltaLake(str(tmp_path), FILE_BYTES))
+
+    def load_watched(lake: Lake, units: Iterator[LoadUnit]) -> Iterator[LoadedUnit]:
+        assert [thread for thread in threading.enumerate() if thread.name == "headrace keep"]
+        return load_in_threads(lake, units)
+
+    assert [*dict(loading.loader(load_watched).load([T], {}))] == [T]
+
+
+def test_a_task_returns_what_a_library_does_not_take_as_the_tables_own_error(
+    connection: Connection, database: str, tmp_path: Path
+) -> None:
+    """Raised in a task it would be a line of Spark's text, which says nothing of whose error it is."""
+    loading = Loading(database, DeltaLake(str(tmp_path), FILE_BYTES))
+    found: list[object] = []
+
+    def load_unfit(lake: Lake, units: Iterator[LoadUnit]) -> Iterator[LoadedUnit]:
+        for unit in units:
+            field = pa.field("mood", pa.int32())
+            schema = unit.schema.set(unit.schema.get_field_index("mood"), field)
+            found.append(pickle.loads(pickle.dumps(load_in_task(lake, replace(unit, schema=schema)))))
+        raise BrokenOffError
+
+    with suppress(BrokenOffError):
+        dict(loading.loader(load_unfit).load([T], {}))
+    assert {*map(type, found)} == {pa.ArrowInvalid}
