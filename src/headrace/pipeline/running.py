@@ -1,7 +1,4 @@
-"""Run a pipeline in this process: start it, ask for its status, stop it.
-
-One thread serves all clients that wait at `/wait` of a run.
-"""
+"""Run a pipeline in this process: start it, ask for its status, stop it."""
 
 from __future__ import annotations
 
@@ -11,10 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
-from queue import SimpleQueue
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -31,25 +24,23 @@ from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
-from headrace.state import Mailbox, Order, OrderKind, PipelineState, Quarantined
+from headrace.state import Mailbox, Order, OrderKind, Quarantined
 from headrace.state.orders import OF_GENERATIONS, new_order
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
 from headrace.status.traces import open_traces
-from headrace.status.waiting import WaitProgress
 from headrace.tools.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.tools.errands import do_errand
 from headrace.tools.explain import Explainer
 from headrace.tools.generation_orders import check_generation_order
 from headrace.tools.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.tools.verification.report import Report, report_of
+from headrace.tools.wait_service import WaitService
 
 _BY = "this program"
 _TAKEN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
-_READ_SECONDS = 0.05
-_UNASKED_SECONDS = 0.1
 _REQUEST_SECONDS = 10.0
 
 
@@ -407,64 +398,3 @@ def _local_address(options: RunOptions, endpoints: Endpoints) -> tuple[str, int]
         return None
     url = urlsplit(endpoints.sink.urls[0])
     return url.hostname or "localhost", url.port or 9200
-
-
-# A look that is to be taken, and who waits for it.
-_Asked = tuple[Future[WaitProgress], Callable[[], WaitProgress]]
-
-
-class WaitService:
-    """Looks for the waiting clients of one run how far its documents are, in one thread of its own.
-
-    Args:
-        applied: reads the applied position; closed with this.
-    """
-
-    def __init__(self, applied: AppliedPosition) -> None:
-        self._applied = applied
-        self._state: PipelineState | None = None
-        self._refreshed: PipelineState | None = None
-        self._next = 0.0
-        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
-        # No executor: the end of the process would wait for a look at a server that hangs.
-        self._thread = threading.Thread(target=self._serve, name="headrace waits", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._asked.put(None)
-        self._thread.join(timeout=5.0)
-
-    def look(self, before: WaitProgress, *, searchable: bool, waited: float) -> Future[WaitProgress]:
-        """Look how far a request is; see `Waits`."""
-        future: Future[WaitProgress] = Future()
-        self._asked.put((future, partial(self._look, before, searchable=searchable, waited=waited)))
-        return future
-
-    def _serve(self) -> None:
-        with self._applied:
-            while (asked := self._asked.get()) is not None:
-                future, look = asked
-                if future.set_running_or_notify_cancel():  # else its client has gone
-                    future.set_result(look())
-
-    def _look(self, before: WaitProgress, *, searchable: bool, waited: float) -> WaitProgress:
-        applied, before = self._applied, replace(before, error=None)
-        try:
-            lsn = applied.end_of_log() if before.lsn is None else before.lsn
-            before = replace(before, lsn=lsn)
-            # Many may wait: what was read a moment ago holds for all of them.
-            if self._state is None or time.monotonic() >= self._next:
-                self._state, self._next = applied.state(), time.monotonic() + _READ_SECONDS
-            state = self._state
-            is_done = applied.covers(state, lsn)
-            if is_done and searchable and self._refreshed is not state:
-                applied.refresh(state)
-                self._refreshed = state
-            elif not is_done and waited >= _UNASKED_SECONDS:
-                applied.request_position(lsn)
-        except HeadraceError as error:
-            return replace(before, error=str(error))
-        return replace(before, applied=state.applied, done=is_done)

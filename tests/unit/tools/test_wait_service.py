@@ -10,9 +10,9 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.running import WaitService
 from headrace.state import PipelineState
 from headrace.status.waiting import WaitProgress
+from headrace.tools.wait_service import WaitService
 
 _STATE = PipelineState("1", 1, 1, "slot", "publication", "following", 0, 0)
 
