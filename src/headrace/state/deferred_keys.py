@@ -127,7 +127,9 @@ class DeferredKeys:
         Raises:
             HeadraceError: as `add`.
         """
-        self._batches.write(("delete", up_to(batch.version, batch.id), None) for batch in batches)
+        # A delete with a version would create an index that is gone, without its mapping.
+        if self._batches.refresh():
+            self._batches.write(("delete", up_to(batch.version, batch.id), None) for batch in batches)
 
     def forget(self) -> None:
         """Delete all batches of the sink."""

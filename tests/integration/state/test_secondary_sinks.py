@@ -73,6 +73,17 @@ def test_what_is_due_again_meanwhile_stays(notes: SecondarySinkNotes) -> None:
     assert notes.deferred.count() == 1
 
 
+def test_what_is_done_makes_no_index_in_the_place_of_a_deleted_one(client: Client) -> None:
+    """It would have no mapping, so that nothing could be sorted by its version any more."""
+    one = SecondarySinkNotes(client, StateKey("s", f"b{uuid.uuid4().hex[:8]}_", "b"))
+    one.deferred.add("g", [[("1",)]], 10)
+    taken = one.deferred.oldest(10)
+    client.call("DELETE", f"/{one.deferred.index}")
+    one.deferred.done(taken)
+    assert one.deferred.identity is None
+    one.forget()
+
+
 def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client: Client) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
     one, other = (
