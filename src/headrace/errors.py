@@ -143,6 +143,7 @@ class HeadraceError(Exception):
         units: the units that it concerns: generations, by their names. Without tables and units it may
             concern all.
         sql: the statements that mend it, each ready to run; of a remedy that is no SQL there are none.
+        sqlstate: by which the database has refused a statement; else empty.
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
@@ -154,6 +155,7 @@ class HeadraceError(Exception):
         self.tables: frozenset[str] = frozenset()
         self.units: frozenset[str] = frozenset()
         self.sql: tuple[str, ...] = ()
+        self.sqlstate = ""
 
     def concerning(self, *, tables: Iterable[object] = (), units: Iterable[str] = ()) -> Self:
         """Note further tables and units that the error concerns; return the error."""
@@ -210,7 +212,8 @@ class HeadraceError(Exception):
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         """Return what `__reduce__` of the class returns, with what the error concerns as its state."""
-        return *self.__reduce__()[:2], {"tables": self.tables, "units": self.units, "sql": self.sql}
+        concerns = {"tables": self.tables, "units": self.units, "sql": self.sql, "sqlstate": self.sqlstate}
+        return *self.__reduce__()[:2], concerns
 
     @classmethod
     def find(cls, text: str) -> Self | None:

@@ -23,7 +23,6 @@ from headrace.model.names import TableName
 from headrace.model.values import column_texts
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.server_errors import has_state
 from headrace.postgres.session import KeptSession, ReadSession
 
 Key = tuple[str | None, ...]
@@ -94,8 +93,8 @@ def _read_again(
 
 
 _KEYS_AT_ONCE = 1_000
-_NO_COLUMN = "42703"
-_NO_TABLE = "42P01"
+_DROPPED = ("42703", "42P01")
+"""SQLSTATEs of a column and of a table that is not there."""
 _COLUMNS = """
 SELECT a.attname::text
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -147,7 +146,7 @@ class Reread:
             return self._read(session, keys, columns)
         except HeadraceError as error:
             # What was dropped has no value to be read, and the log still names it in older rows.
-            if not has_state(error, _NO_COLUMN, _NO_TABLE):
+            if error.sqlstate not in _DROPPED:
                 raise
         existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
         present = [name for name in columns if name in existing]

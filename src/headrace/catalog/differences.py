@@ -20,7 +20,6 @@ from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.server_errors import has_state
 from headrace.postgres.session import ReadSession
 
 
@@ -335,7 +334,7 @@ def _query_either(
     try:
         return session.query(sql.format(table=quoted(change.part.name)), parameters)
     except HeadraceError as error:
-        if has_state(error, "42P01"):
+        if error.sqlstate == "42P01":
             # The name is that of a moment ago. The next look reads the catalog again.
             gone = f"{change.part.name} was renamed or dropped while its rows were looked at"
             raise HeadraceError(Kind.CONNECTION, gone) from error

@@ -409,7 +409,7 @@ class Deployment(FileModel):
     the first `opensearch` sink of the file."""
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
     """Documents that wait for a failing secondary sink, of each index at most; an index with more is
-    backfilled again."""
+    backfilled again. A hundred documents of one large change count as one."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "quarantine"
     """What happens to a document that the cluster refuses, or that cannot be read: it goes to `quarantine`,

@@ -432,10 +432,8 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
     ),
 )
 
-_REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
-_REFUSED_ROW = re.compile(
-    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4]|XX000)\)$"
-)
+_REFUSED_VALUE = re.compile("22...|23514")
+_REFUSED_ROW = re.compile("20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4]|XX000")
 
 _ASKED = re.compile("remote SQL command: |dblink connection")
 """What postgres_fdw and dblink add to an error of the server that they ask; it is not translated."""
@@ -447,12 +445,7 @@ _CAPITAL = re.compile("(?<!^)([A-Z])")
 
 def is_refused_value(error: HeadraceError) -> bool:
     """Return whether a statement was refused for a value outside its type, domain or range."""
-    return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
-
-
-def has_state(error: HeadraceError, *states: str) -> bool:
-    """Return whether the server has answered a statement with one of these SQLSTATEs."""
-    return error.cause.endswith(tuple(f"(SQLSTATE {state})" for state in states))
+    return _REFUSED_VALUE.fullmatch(error.sqlstate) is not None
 
 
 def is_refused_row(error: HeadraceError) -> bool:
@@ -462,7 +455,7 @@ def is_refused_row(error: HeadraceError) -> bool:
     than one value may have, or deeper nesting; a user's function that raises an error (RAISE) or lacks a
     branch (no CASE, no RETURN); and an internal error, as extensions raise for values.
     """
-    return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
+    return _REFUSED_ROW.fullmatch(error.sqlstate) is not None
 
 
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:
@@ -473,9 +466,9 @@ def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     found = unknown_name_in_function(error, statement_error(state, primary, url))
     hint = " ".join((error.diag.message_hint or "").split())
     # The hint of a user's function may hold a value, as its message may.
-    if found.remedy or not hint or not (state or "").startswith(_NAME_CLASSES):
-        return found
-    return HeadraceError(found.kind, found.cause, hint, found.detail)
+    if (state or "").startswith(_NAME_CLASSES):
+        found.remedy = found.remedy or hint
+    return found
 
 
 def other_server_error(error: psycopg.Error) -> OtherServerError | None:
@@ -533,12 +526,14 @@ _REMEDIES = (
 def _refused(state: str, primary: str) -> HeadraceError:
     """Return the error of what the server refuses, without values of rows in its text."""
     remedy = next((text for word, text in _REMEDIES if re.search(word, f"{state} {primary}")), "")
-    return HeadraceError(
+    error = HeadraceError(
         Kind.DATABASE,
         f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
         remedy,
         detail=f"the database says: {primary} (SQLSTATE {state})",
     )
+    error.sqlstate = state
+    return error
 
 
 def _without_values(state: str, primary: str) -> str:

@@ -32,7 +32,6 @@ from headrace.pgoutput.copied import (
 from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.server_errors import has_state
 from headrace.postgres.session import ReadSession
 from headrace.snapshot.ranges import check_filenode
 
@@ -115,7 +114,7 @@ def read_part(
 
 
 def _explain(error: HeadraceError, table: TableName) -> HeadraceError:
-    if error.kind is Kind.DATABASE and has_state(error, "42P01", "42703"):
+    if error.sqlstate in ("42P01", "42703"):
         return HeadraceError(
             Kind.CONTINUITY,
             f"the table {table} was altered or dropped while it was being read: {error.cause}",
