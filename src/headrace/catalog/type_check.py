@@ -90,7 +90,7 @@ def accepts(kind: str, value: Scalar) -> bool:
             least, end = _WHOLE[kind]
             return least <= number < end and number % 1 == 0
         struct.pack(_FRACTIONS[kind], float(number))
-    except ArithmeticError:  # no number, or one beyond the range
+    except (ArithmeticError, ValueError):  # no number, or one beyond the range
         return False
     return math.isfinite(float(number))
 

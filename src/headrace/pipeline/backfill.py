@@ -69,7 +69,7 @@ _CANCEL_SECONDS = 1.0
 # Before the second look whether the stream has got past the ranges' reading; and where ids can be compared
 # instead how long it is waited for, because a stream that is paused does not come.
 _STREAM_LOOK, _STREAM_WITHIN = 0.2, 5.0
-_DEFERRED_LOOK = 1.0
+_DEFERRED_LOOK, _TOLD_SECONDS = 1.0, 10.0
 
 
 @dataclass(eq=False, slots=True)
@@ -198,8 +198,19 @@ class Backfill:
             self._write_refused_again(state)
         if not is_plain:
             self._compare(client)
-        deferred = DeferredKeys(state, self.work.plan.key)
-        while deferred.count([self.name]):  # readers who were led here now would step back in time
+        self._await_deferred(DeferredKeys(state, self.work.plan.key))
+
+    def _await_deferred(self, deferred: DeferredKeys) -> None:
+        """Wait for what is deferred by now: readers who were led here before would step back in time."""
+        reached, began = self._state().reached, time.monotonic()
+        while left := deferred.count([self.name], up_to=reached):
+            if time.monotonic() > began + _TOLD_SECONDS:
+                what = (
+                    f"{quantity(left, 'deferred change')} of it must be written before readers are led to it"
+                )
+                self._seen = BackfillSeen(
+                    locked=HeadraceError(Kind.LOCKED, what, "Nothing to do if it passes.")
+                )
             self._ending.wait(_DEFERRED_LOOK)
             self._check_ending()
 

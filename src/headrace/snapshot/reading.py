@@ -62,8 +62,8 @@ class RowSelection:
 def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange) -> str:
     """Return the statement for the rows of `part` (pure).
 
-    A part that names a table has that table's own rows, without those of inheritance children. Conditions
-    name the selected table, so each part is read under that name. A condition is put in two pairs of
+    A part that names a table has that table's own rows, without those of inheritance children. A condition
+    may name the selected table, so a partition is read under that name. It is put in two pairs of
     parentheses, so that one that closes a parenthesis too many cannot escape.
     """
     bounds = []
@@ -73,8 +73,9 @@ def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange)
         bounds.append(f"ctid >= '({part.first_block},0)'::tid")
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")
-    table = quoted(selection.table) if part.table is None else f"ONLY {quoted(part.table)}"
-    place = f"{table} AS {identifier(selection.table.name)}"
+    place = quoted(selection.table) if part.table is None else f"ONLY {quoted(part.table)}"
+    if part.table not in (None, selection.table):
+        place += f" AS {identifier(selection.table.name)}"
     conditions = [*bounds, *(f"((\n{condition}\n))" for condition in selection.conditions)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)
@@ -118,7 +119,7 @@ def _explain(error: HeadraceError, table: TableName) -> HeadraceError:
         return HeadraceError(
             Kind.CONTINUITY,
             f"the table {table} was altered or dropped while it was being read: {error.cause}",
-            "Load it again.",
+            "Load it again. If that fails alike: write conditions without the name of a schema.",
         )
     return error
 

@@ -94,9 +94,14 @@ class DeferredKeys:
             for keys in batches
         )
 
-    def count(self, generations: Collection[str] | None = None) -> int:
-        """Count the batches, of all or of these generations; 0: all documents that were due are durable."""
-        return self._batches.count(self._query(generations))
+    def count(self, generations: Collection[str] | None = None, *, up_to: Lsn | None = None) -> int:
+        """Count the batches, of all or of these generations; 0: all documents that were due are durable.
+
+        Args:
+            generations: whose batches; None: those of all.
+            up_to: the highest version (bytes); None: any.
+        """
+        return self._batches.count(self._query(generations, up_to=up_to))
 
     def count_by_generation(self) -> dict[str, int]:
         """Count the batches of each generation that has any."""
@@ -145,9 +150,14 @@ class DeferredKeys:
                 raise
 
     def _query(
-        self, generations: Collection[str] | None = None, without: Collection[str] = ()
+        self,
+        generations: Collection[str] | None = None,
+        without: Collection[str] = (),
+        up_to: Lsn | None = None,
     ) -> dict[str, Any]:
         terms: list[dict[str, Any]] = [{"term": {"slot": self._owner}}]
+        if up_to is not None:
+            terms.append({"range": {"version": {"lte": up_to}}})
         if generations is not None:
             terms.append({"terms": {"generation": sorted(generations)}})
         query: dict[str, Any] = {"filter": terms}

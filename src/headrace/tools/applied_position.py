@@ -169,9 +169,10 @@ class AppliedPosition:
             if state.reached < lsn or self._deferred.count() or self._notes.has_lost_keys():
                 return False
             return self.state().backfilled
-        # A whole generation is deferred at the applied position itself, where an alteration took rows away.
-        is_applied = state.applied >= lsn and state.ahead != state.applied
-        return is_applied or (state.reached >= lsn and self._deferred.count() == 0)
+        if state.applied >= lsn:
+            # Where an alteration took rows away, a whole generation is deferred at an applied position.
+            return state.ahead is None or self._deferred.count(up_to=state.applied) == 0
+        return state.reached >= lsn and self._deferred.count() == 0
 
     def why_incomplete(self) -> str:
         """Return why changes before the reached position are not in the documents yet.

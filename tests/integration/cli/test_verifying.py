@@ -18,7 +18,7 @@ from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import DeferredKeys, StateKey, StateStore
+from headrace.state import Counters, DeferredKeys, StateKey, StateStore
 from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.state.verifications import Verifications
 from headrace.tools.applied_position import AppliedPosition
@@ -343,6 +343,9 @@ def test_a_wait_is_not_over_while_all_documents_are_written_again(stock: Stock) 
         assert applied.covers(applied.state(), state.applied)
         renewal = DeferredDocuments(applied.client, project.key, store, [], [], lambda _: None)
         renewal.renew(state.generations[0], state.applied)
+        assert not applied.covers(applied.state(), state.applied)
+        store.advance(state.applied + 1, Counters())  # a later batch, as an idle position
+        assert applied.state().ahead == state.applied + 1
         assert not applied.covers(applied.state(), state.applied)
         DeferredKeys(applied.client, project.key).forget()
         assert applied.covers(applied.state(), state.applied)

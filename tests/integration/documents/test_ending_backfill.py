@@ -67,7 +67,10 @@ def test_it_waits_for_no_cluster_that_is_away(world: World) -> None:
 def test_it_waits_until_what_is_deferred_is_written(world: World) -> None:
     """Readers who were led there before would see older documents than in the index before."""
     deferred, looks = DeferredKeys(world.client, world.key), threading.Event()
-    deferred.add(world.name, [[("7",)]], world.position())
+    state = world.store.current
+    assert state is not None
+    deferred.add(world.name, [[("7",)]], state.reached)
+    deferred.add(world.name, [[("8",)]], state.reached + 1)  # of a change that comes only now
 
     def look(request: Request) -> None:
         if f"{deferred.index}/_count" in request.target:
@@ -83,7 +86,7 @@ def test_it_waits_until_what_is_deferred_is_written(world: World) -> None:
     assert looks.wait(60), filling.seen()
     assert (seen := filling.seen()) is not None
     assert not seen.complete
-    deferred.done(deferred.oldest(10))
+    deferred.done(deferred.oldest(1))
     assert until(lambda: (seen := filling.seen()) is not None and seen.complete, 60)
 
 

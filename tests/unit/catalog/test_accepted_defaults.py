@@ -32,6 +32,7 @@ from headrace.schema.tree import Scalar
         ("double", 10**400, False),
         ("double", 1.5, True),
         ("double", "nan", False),
+        ("double", "sNaN", False),
         ("double", "none", False),
         ("double", True, False),
         ("keyword", 1, True),
