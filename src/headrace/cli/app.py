@@ -185,7 +185,8 @@ def mirror(
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
 
-    It reports all that keeps a run from starting, and what the log must carry, and carries, of each table.
+    It reports everything that keeps a run from starting. For each table it says which columns of old rows the
+    log must carry, and which it carries.
 
     With --format json it prints `ok`, `ready`, `run`, `on_gap`, `findings` (each `level`, `code`, `text`,
     `file`, `line`, `column`, `remedy`, `sql`), `setup` (SQL), `coverage`.

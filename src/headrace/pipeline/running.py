@@ -279,7 +279,7 @@ class RunningPipeline:
         return str(self._order(new_order(OrderKind.ROLLBACK, index, by=_BY), timeout)["generation"])
 
     def reload(self, *, timeout: float = 120.0) -> ReloadResult:
-        """Read the deployment's files again and take up what has changed in schemas, indexes and policies.
+        """Read the deployment's files again and apply what has changed in schemas, indexes and policies.
 
         The files are checked first. Where anything is wrong, nothing changes. New generations are built
         beside the ones that are served; this returns when that has begun.
