@@ -30,6 +30,11 @@ _ENDED_WITHIN = 30.0
 _CTRL_C = b"\x03"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MARK = "HEADRACE_TEST_TERMINAL"
+_ELSEWHERE = {
+    "DATABASE_URL": "postgresql://me@127.0.0.1:1/shop",
+    "PRIMARY_OPENSEARCH_URL": "http://127.0.0.1:1",
+}
+"""Somebody's own servers, of which the demo takes no notice."""
 _END_LOCKS = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
 
 
@@ -49,7 +54,7 @@ class Demo:
             stdin=far_end,
             stdout=far_end,
             stderr=far_end,
-            env=environment({_MARK: self._own, "TMPDIR": str(temporary)}),
+            env=environment({_MARK: self._own, "TMPDIR": str(temporary), **_ELSEWHERE}),
             start_new_session=True,
             preexec_fn=_sit_down,  # noqa: PLW1509 - nothing is locked
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -32,6 +33,9 @@ def main(arguments: list[str] | None = None) -> None:
     # Before typer reads a word: also an error about words that are no command has the format that was asked
     # for.
     as_json = _asks_for_json(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no letter that a terminal lacks ends a command
     try:
         _run(arguments)
     except HeadraceError as error:

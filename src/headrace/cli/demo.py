@@ -87,7 +87,8 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
                 terminal.say(
                     'replica_identity is "auto" here: Headrace sets the identities that its documents need'
                 )
-                project = open_project(config, os.environ)
+                # Nothing of the environment: a DATABASE_URL there leads to somebody's own database.
+                project = open_project(config, {})
             _follow(project, url, stopping, result, once=once, log_level=log_level)
     except Stopped:
         pass

@@ -45,8 +45,9 @@ def stopping_by_signals(*, cut_off_code: int = 0) -> Stopping:
 
 def reload_by_signal(reload: Callable[[], object], stopping: Stopping) -> None:
     """Let SIGHUP ask for a reload; where it says that the terminal was closed, end the run in order."""
-    # A terminal that closes sends SIGHUP too. A service has no terminal: there it can only mean a reload.
-    began_in_terminal = _has_terminal()
+    # A terminal that closes sends SIGHUP too. A service has no terminal, and `nohup` is to outlive it: it can
+    # only mean a reload.
+    began_in_terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
 
     def signalled(_number: int, _frame: FrameType | None) -> None:
         if began_in_terminal and not _has_terminal():

@@ -17,11 +17,19 @@ from rich.table import Table
 from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.postgres.ddl_plan import Step, render
 
+
+class _Console(Console):
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it prints to a terminal; FORCE_COLOR makes none of a file, which programs read."""
+        return self.file.isatty()
+
+
 # What goes to no terminal is read by programs: a line stays one line, and digits are not coloured.
-out = Console(highlight=False, soft_wrap=True)
+out = _Console(highlight=False, soft_wrap=True)
 """For the result of a command."""
 
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+err = _Console(stderr=True, highlight=False, soft_wrap=True)
 """For progress, warnings and errors."""
 
 

@@ -115,4 +115,5 @@ def class_archive(
 
 
 def _option(name: str, path: Path) -> str:
-    return f"-XX:{name}={os.fspath(path)}"
+    option = f"-XX:{name}={os.fspath(path)}"
+    return f'"{option}"' if " " in option else option  # Spark's launcher splits options at blanks

@@ -246,7 +246,10 @@ def download_error(failure: str) -> HeadraceError:
     if "PKIX" in failure or "SSLHandshake" in failure or "certificat" in failure:
         remedy = "Set JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE to a store that knows your network."
     else:
-        remedy = "Check the network; HTTPS_PROXY and HEADRACE_MAVEN_REPOSITORY (a mirror) are respected."
+        remedy = (
+            "Check the network; HTTPS_PROXY and HEADRACE_MAVEN_REPOSITORY (a mirror) are respected, the "
+            "password of a proxy is not."
+        )
     reason = re.sub(r"https?://\S+", "the repository", failure)[:300] or "Ivy ended early"
     return HeadraceError(Kind.DOWNLOAD, f"jars cannot be fetched: {reason}", remedy)
 
@@ -261,9 +264,17 @@ def java_options(environ: Mapping[str, str]) -> list[str]:
             (environ[n] for n in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY") if environ.get(n)), ""
         )
         proxy = urlsplit(address if "//" in address else f"//{address}")
+        try:
+            port = proxy.port or 80
+        except ValueError as error:
+            cause = f"{scheme.upper()}_PROXY has no port that is a number"
+            raise HeadraceError(Kind.CONFIG, cause, "Write http://HOST:PORT.") from error
         if proxy.hostname:
             options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
-            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+            options.append(f"-D{scheme}.proxyPort={port}")
+    if direct := environ.get("no_proxy") or environ.get("NO_PROXY"):
+        hosts = (f"*{host}" if host.startswith(".") else host for host in direct.replace(" ", "").split(","))
+        options.append(f"-Dhttp.nonProxyHosts={'|'.join(filter(None, hosts))}")
     return options
 
 

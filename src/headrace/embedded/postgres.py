@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 from collections.abc import Mapping
@@ -95,7 +96,7 @@ class EmbeddedPostgres(EmbeddedServer):
         site = self._site
         self._log.write_bytes(b"")
         # A path of a Unix socket has 107 bytes at most.
-        sockets = site.data if len(str(site.data)) < _SOCKET_PATH else ""
+        sockets = site.data if len(os.fsencode(site.data)) < _SOCKET_PATH else ""
         settings = {
             **self._settings,
             "listen_addresses": "127.0.0.1",

@@ -77,11 +77,11 @@ def make_site(binaries: Path, account: Account | None) -> Site:
     Raises:
         HeadraceError: DISK.
     """
-    place = tempfile.gettempdir()
-    if account is not None and not open_to_all(Path(place)):
-        place = next((other for other in _FOREIGN_FOLDERS if open_to_all(Path(other))), place)
-    folder = None
+    folder, place = None, os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - it is only named
     try:
+        place = tempfile.gettempdir()  # writes a file, to see whether that is possible
+        if account is not None and not open_to_all(Path(place)):
+            place = next((other for other in _FOREIGN_FOLDERS if open_to_all(Path(other))), place)
         folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-", dir=place)).resolve()
         data = folder / "data"
         data.mkdir(mode=0o700)
@@ -107,8 +107,11 @@ def _copy(binaries: Path, to: Path) -> Path:
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.exists():
         shutil.copytree(libraries, to / libraries.name, symlinks=True)
-    for folder in (to, to / package.name, copied):
-        folder.chmod(0o755)  # the umask may be stricter
+    # The umask may be stricter, here and where the wheel was installed.
+    for entry in (to, *to.rglob("*")):
+        if not entry.is_symlink():
+            is_program = entry.is_dir() or entry.stat().st_mode & stat.S_IXUSR
+            entry.chmod(0o755 if is_program else 0o644)
     return copied / "bin"
 
 

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,25 @@ def check_version(name: str, first: tuple[int, int] = FIRST_OF_SOURCES) -> None:
             Kind.DEPENDENCY,
             f"{name} needs PySpark {needed} or newer, and this is PySpark {version}",
             f"Run the program with PySpark {needed} or newer, for example: pip install 'pyspark>={needed}'.",
+        )
+
+
+def check_spark_home(environ: Mapping[str, str]) -> None:
+    """Refuse a SPARK_HOME whose Java part is of another version than the installed PySpark.
+
+    Raises:
+        HeadraceError: DEPENDENCY.
+    """
+    import pyspark  # noqa: PLC0415 - as above
+
+    if not (home := environ.get("SPARK_HOME")):
+        return
+    jars = [jar.stem.rpartition("-")[2] for jar in Path(home, "jars").glob("spark-core_*.jar")]
+    if jars and pyspark.__version__ not in jars:
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            f"SPARK_HOME leads to Spark {jars[0]} in {home}, and PySpark is {pyspark.__version__}",
+            "Unset SPARK_HOME, or install the PySpark of that version.",
         )
 
 

@@ -33,7 +33,7 @@ from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogFormat, WorkerLogs
 from headrace.spark.class_archive import spark_class_archive
-from headrace.spark.environment import check_workers
+from headrace.spark.environment import check_spark_home, check_workers
 from headrace.spark.interpreter import choose_python
 from headrace.spark.output import json_lines
 from headrace.spark.settings import is_local, is_relative, settings, with_absolute_files
@@ -257,7 +257,7 @@ def _own_folder(parent: Path | None) -> Iterator[Path]:
     """Create a folder in `parent` (None: the system's) until the end; locked while this process lives."""
     with contextlib.ExitStack() as stack:
         while True:
-            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+            folder = _new_folder(parent)
             lock = stack.enter_context((folder / _LOCK).open("xb"))
             # The kernel releases it when the process dies, however that happens.
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -269,9 +269,20 @@ def _own_folder(parent: Path | None) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _new_folder(parent: Path | None) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    except OSError as error:  # also where the system's folder for them takes no file
+        cause = f"no folder for temporary files can be made: {error}"
+        raise HeadraceError(Kind.DISK, cause, "Free some space, or set TMPDIR.") from error
+
+
 def _remove_stale_folders() -> None:
     """Remove the folders of runs that were killed; their locks are free."""
-    for parent in (_MEMORY_FOLDER, Path(tempfile.gettempdir())):
+    parents = [_MEMORY_FOLDER]
+    with contextlib.suppress(OSError):
+        parents.append(Path(tempfile.gettempdir()))
+    for parent in parents:
         for stale in parent.glob(f"{_PREFIX}*"):
             try:
                 with (stale / _LOCK).open("r+b") as lock:
@@ -359,6 +370,7 @@ def _java(
         end_within: seconds until it is killed where it does not end.
     """
     starting: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": output}
+    check_spark_home(os.environ)
     with _spark_errors():
         gateway = launch_gateway(settings, popen_kwargs=starting | {"cwd": folder})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no other way in

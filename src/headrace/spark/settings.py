@@ -94,7 +94,8 @@ def settings(
         user_settings: override the others.
         java_options: of the driver's JVM, beside Headrace's own.
     """
-    always = f"-Dlog4j2.configurationFile=file:{log_properties} {_EXIT} {java_options}".rstrip()
+    # As a URI it has no blank, at which Spark's launcher splits the options.
+    always = f"-Dlog4j2.configurationFile={log_properties.as_uri()} {_EXIT} {java_options}".rstrip()
     own = {
         **_EVERYWHERE,
         **(_LOCAL if is_local(master) else _CLUSTER),

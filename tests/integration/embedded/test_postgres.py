@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.embedded.postgres_files import wheel_binaries
+from headrace.embedded.postgres_files import _copy, wheel_binaries
 from headrace.embedded.processes import living, port_is_free, until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
@@ -51,6 +51,23 @@ def test_each_database_is_fresh_whatever_its_name(database: str, postgres: Embed
         with connect(each) as connection:
             execute(connection, "CREATE TABLE t (a int)")
     postgres.drop_database('a "b" / ü%')
+
+
+def test_the_programs_that_are_copied_for_another_user_can_be_run_whatever_the_umask(tmp_path: Path) -> None:
+    wheel = tmp_path / "package/pginstall"
+    for name, mode in {"bin/initdb": 0o711, "lib/libpq.so": 0o600, "share/base/postgres.bki": 0o600}.items():
+        (wheel / name).parent.mkdir(parents=True, exist_ok=True)
+        (wheel / name).touch(mode)
+    before = os.umask(0o077)
+    try:
+        copied = _copy(wheel / "bin", tmp_path / "programs").parent
+    finally:
+        os.umask(before)
+    modes = {entry.name: entry.stat().st_mode & 0o777 for entry in copied.rglob("*")}
+    assert modes == {
+        **dict.fromkeys(("bin", "lib", "share", "base", "initdb"), 0o755),
+        **dict.fromkeys(("libpq.so", "postgres.bki"), 0o644),
+    }
 
 
 def test_nobody_enters_without_the_password(postgres: EmbeddedPostgres) -> None:

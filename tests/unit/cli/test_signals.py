@@ -100,3 +100,19 @@ def test_the_second_signal_ends_the_process_at_once() -> None:
 def test_an_end_that_takes_too_long_is_cut_off() -> None:
     shortened = "from headrace.cli import signals as room\nroom._LONGEST_SECONDS = 0.2\n"
     assert ended(shortened + "stop()\nsignal.pause()\nsignal.pause()\nprint('here')") == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("ignored", "said"), [("", "True"), ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", "reloads\nFalse")]
+)
+def test_a_terminal_that_closes_ends_a_run_that_was_not_begun_with_nohup(ignored: str, said: str) -> None:
+    program = f"""
+from headrace.cli import signals as room
+there = iter([True, False])
+room._has_terminal = lambda: next(there)
+{ignored}
+room.reload_by_signal(lambda: print("reloads"), stopping)
+stop(signal.SIGHUP)
+print(stopping.is_set())
+"""
+    assert ended(program) == (0, said)

@@ -56,3 +56,9 @@ def test_what_is_wrapped_of_a_message_stands_below_its_text(monkeypatch: pytest.
     terminal.warn("the [slot] is about to be lost")
     lines = [line.rstrip() for line in output.getvalue().splitlines()]
     assert lines == ["! the [slot] is", "  about to be lost"]
+
+
+def test_a_file_is_no_terminal_whatever_the_environment_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program reads it, or it is a log, which may have no values of rows."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not terminal._Console(file=io.StringIO()).is_terminal

@@ -88,6 +88,13 @@ def test_proxies_are_handed_on() -> None:
     assert {"-Dhttp.proxyHost=proxy.local", "-Dhttp.proxyPort=80"} <= set(options)
 
 
+def test_what_is_reached_without_a_proxy_is_handed_on_and_a_wrong_port_is_told() -> None:
+    assert "-Dhttp.nonProxyHosts=localhost|*.corp" in java_options({"no_proxy": "localhost, .corp"})
+    with pytest.raises(HeadraceError) as caught:
+        java_options({"https_proxy": "http://proxy.local:port"})
+    assert caught.value.kind is Kind.CONFIG
+
+
 def test_a_certificate_of_the_own_network_has_its_own_remedy() -> None:
     assert "trustStore" in download_error("Server access error: PKIX path building failed").remedy
     assert "HTTPS_PROXY" in download_error("Server access error: UnknownHostException").remedy

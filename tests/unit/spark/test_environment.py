@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyspark
 import pytest
 from pyspark.sql.datasource import DataSource
 
 import pyspark_postgres_cdc
 import pyspark_postgres_snapshot
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version, passes_position
+from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_spark_home, check_version, passes_position
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.2", "4.2.0", "4.10.0.dev3", "5.0.0rc1"])
@@ -45,3 +48,16 @@ def test_loading_either_source_there_raises(
     monkeypatch.setattr("pyspark.__version__", "3.5.7")
     with pytest.raises(HeadraceError, match=rf"{source.name()} needs PySpark 4\.0"):
         source({"url": "postgresql://localhost/shop"})
+
+
+def test_a_spark_home_of_another_version_is_refused(tmp_path: Path) -> None:
+    check_spark_home({})
+    check_spark_home({"SPARK_HOME": str(tmp_path)})
+    (tmp_path / "jars").mkdir()
+    jar = tmp_path / "jars/spark-core_2.13-3.5.1.jar"
+    jar.touch()
+    with pytest.raises(HeadraceError, match=r"SPARK_HOME leads to Spark 3\.5\.1") as caught:
+        check_spark_home({"SPARK_HOME": str(tmp_path)})
+    assert caught.value.kind is Kind.DEPENDENCY
+    jar.rename(jar.with_name(f"spark-core_2.13-{pyspark.__version__}.jar"))
+    check_spark_home({"SPARK_HOME": str(tmp_path)})

@@ -9,7 +9,7 @@ import pytest
 from headrace.spark.settings import is_local, is_relative, settings, with_absolute_files
 
 _CLUSTER = "spark://there:7077"
-_LOG = Path("/run/log4j2.properties")
+_LOG = Path("/run/a folder/log4j2.properties")
 
 
 def made(master: str, **given: str) -> dict[str, str]:
@@ -43,7 +43,7 @@ def test_what_the_user_gives_stands(master: str, name: str, value: str) -> None:
 
 def test_the_drivers_log_and_its_end_without_memory_stay_beside_a_users_java_options() -> None:
     found = made(_CLUSTER, driver_extraJavaOptions="-XX:+UseG1GC", driver_defaultJavaOptions="-Da=b")
-    always = f"-Dlog4j2.configurationFile=file:{_LOG} -XX:+ExitOnOutOfMemoryError"
+    always = f"-Dlog4j2.configurationFile={_LOG.as_uri()} -XX:+ExitOnOutOfMemoryError"
     assert found["spark.driver.defaultJavaOptions"] == f"{always} -Da=b"
 
 
