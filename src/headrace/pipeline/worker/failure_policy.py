@@ -26,6 +26,7 @@ from headrace.state.sink_notes import SecondarySinkNotes
 LIMIT_SECONDS = 5.0
 
 _CHECK_SECONDS = 1.0
+_GUEST = "Look into the package that offers it."
 # The errors of a cluster that does not take documents now.
 UNAVAILABLE = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
@@ -61,28 +62,38 @@ class SinkFailureWriter(DocumentWriter):
         """Write all operations.
 
         Raises:
-            SinkFailure: the sink's own failure; SINK_BUSY where a guest raised anything but a HeadraceError.
+            SinkFailure: the sink's own failure; SINK_BUSY where a guest raised anything but a HeadraceError,
+                or has not taken all operations.
             HeadraceError: what iterating over `operations` raised.
         """
         raised: list[Exception] = []
+        is_exhausted = False
 
         def watched() -> Iterator[DocumentOperation]:
+            nonlocal is_exhausted
             try:
                 yield from operations
             except Exception as error:
                 raised.append(error)
                 raise
+            is_exhausted = True
 
         try:
-            return self._writer.write(watched())
+            result = self._writer.write(watched())
         except Exception as error:
             # By identity of what the iterator raised: the same kind may come from either side.
             if any(error is passed for passed in raised):
                 raise
             if not isinstance(error, HeadraceError):
-                remedy = "Look into the package that offers it."
-                raise SinkFailure.of(unexpected("a sink failed", error, Kind.SINK_BUSY, remedy)) from error
+                raise SinkFailure.of(unexpected("a sink failed", error, Kind.SINK_BUSY, _GUEST)) from error
             raise SinkFailure.of(error, map(self._unit_of, error.units)) from error
+        # A guest may have swallowed an error, or returned early: the rest would be missing without a word.
+        if raised:
+            raise raised[0]
+        if not is_exhausted:
+            cause = "a sink has returned before it took all documents"
+            raise SinkFailure.of(HeadraceError(Kind.SINK_BUSY, cause, _GUEST))
+        return result
 
     def close(self) -> None:
         """Close the writer."""

@@ -23,6 +23,7 @@ from headrace.sinks.base import DocumentWriter, WriteResult
 
 _BATCH_SIZE = 500
 _ANSWER_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
 
 
 class Relay:
@@ -37,6 +38,7 @@ class Relay:
         self._writer = writer
         self._lock = threading.Lock()
         self._token = secrets.token_hex(16)
+        self._ending = threading.Event()
         self._socket = socket.create_server((host, 0))
         self._thread = threading.Thread(target=self._accept, name="headrace relay", daemon=True)
 
@@ -50,6 +52,7 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ending.set()
         with contextlib.suppress(OSError):
             # To close it does not end an `accept` that waits in another thread.
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -61,7 +64,9 @@ class Relay:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return
+                if self._ending.wait(_PAUSE_SECONDS):
+                    return
+                continue  # as where the process has no file left for another connection
             name = "headrace relayed"
             threading.Thread(target=self._serve, args=(connection,), name=name, daemon=True).start()
 
@@ -81,7 +86,7 @@ class Relay:
                 result = self._writer.write(operations)
         except HeadraceError as error:
             return {"error": [error.kind.name, error.cause, error.remedy]}
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - also a letter that it lacks, or a number of too many digits
             return {"error": [Kind.SINK_BUSY.name, f"standard output cannot be written: {error}", ""]}
         return {"upserted": result.upserted, "deleted": result.deleted, "bytes": result.bytes}
 

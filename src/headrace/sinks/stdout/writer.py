@@ -1,7 +1,7 @@
 """Write document operations to a stream, one JSON envelope each.
 
 An envelope says which sink and version wrote it, when, and in which order. Nothing is fenced: a stream has no
-memory.
+memory. Its reader can, by `lsn`: a document of a lower one is older.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class StdoutWriter(DocumentWriter):
             "index": operation.index,
             "op": "delete" if operation.body is None else "upsert",
             "id": operation.id,
+            "lsn": operation.version,
         }
         if operation.body is None:
             return self._dump(header)

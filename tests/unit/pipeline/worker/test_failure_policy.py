@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Iterable, Iterator
 
@@ -67,6 +68,30 @@ def test_what_fails_on_the_way_to_a_sink_is_not_its_failure() -> None:
         SinkFailureWriter(sink, str).write(broken())
     assert not isinstance(failed.value, SinkFailure)
     assert SinkFailureWriter(sink, str).write(operations(3)).upserted == 3
+
+
+class Swallowing(MemorySink):
+    """A clumsy guest, which logs what it meets and returns what it has done, or stops early."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        taken = []
+        with contextlib.suppress(Exception):
+            for operation in operations:
+                taken.append(operation)
+                if len(taken) == self._most:
+                    break
+        return super().write(taken)
+
+
+def test_a_guest_that_does_not_take_everything_has_not_written_it() -> None:
+    with pytest.raises(HeadraceError, match="the database is away"):
+        SinkFailureWriter(Swallowing(9), str).write(broken())
+    with pytest.raises(SinkFailure, match="before it took all documents"):
+        SinkFailureWriter(Swallowing(2), str).write(operations(3))
 
 
 def test_a_sink_that_cannot_be_opened_fails_when_it_is_written_to_until_it_can_be() -> None:
