@@ -61,6 +61,14 @@ def findings(spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     return list({str(finding.error): finding for finding in binder.findings}.values())
 
 
+def refusal(catalog: Catalog, parent: _Side, field: JoinField) -> str | None:
+    """Return the first error of a join to rows of `parent`; None where it has none."""
+    binder = _Binder(catalog)
+    binder.join(*parent, field)
+    errors = [each.error for each in binder.findings if each.level == "error"]
+    return next((error.problem for error in errors if isinstance(error, LocatedError)), None)
+
+
 def complete(spec: IndexSpec, catalog: Catalog) -> IndexSpec:
     """Return `spec` with the primary keys that the file leaves out: the root's and the aggregates'."""
     table = catalog.tables.get(spec.table)
@@ -134,7 +142,7 @@ class _Binder:
                 case ObjectField():
                     self._fields(table, key, field.fields)
                 case JoinField():
-                    self._join(table, key, field)
+                    self.join(table, key, field)
                 case AggregateField():
                     self._aggregate(table, key, field)
 
@@ -205,7 +213,7 @@ class _Binder:
 
     # related rows
 
-    def _join(self, parent: Table, key: tuple[str, ...], field: JoinField) -> None:
+    def join(self, parent: Table, key: tuple[str, ...], field: JoinField) -> None:
         table = self._table(field.table, field.table_place or field.place)
         if table is None:
             return

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
+from headrace.catalog.binding import refusal
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table
+from headrace.errors import Place
 from headrace.model.names import TableName
 from headrace.schema.tree import AggregateField, JoinField, Through
 
 _SIDES = 2
+_NOWHERE = Place(Path(), 0)
 _BOOKKEEPING = frozenset(
     {"created", "createdat", "createdon", "insertedat", "updated", "updatedat", "updatedon", "modifiedat"}
 )
@@ -24,9 +28,11 @@ class TableRelation:
     Attributes:
         kind: as of `JoinField`.
         target: the table whose rows it leads to.
-        columns: belongs_to: this row's columns, in the order of the target's key; has_one, has_many: the
-            target's columns, in the order of this row's key; many_to_many: none.
+        columns: belongs_to: this row's columns, in the order of `key`; has_one, has_many: the target's
+            columns, in the order of `references`, or of this row's key; many_to_many: none.
         name: what the rows may be called in a document.
+        key: the columns that identify a row of the target; empty where it has no key.
+        references: has_one, has_many: this row's columns that `columns` equal; empty: its key.
         through: the junction table of a many_to_many.
     """
 
@@ -34,6 +40,8 @@ class TableRelation:
     target: TableName
     columns: tuple[str, ...]
     name: str
+    key: tuple[str, ...]
+    references: tuple[str, ...] = ()
     through: Through | None = None
 
     @property
@@ -56,11 +64,11 @@ class TableRelation:
             if self.through is None
             else (self.through.table, self.through.left_key, self.through.right_key)
         )
-        return "|".join(map(str, (self.kind, self.target, *self.columns, *keys)))
+        return "|".join(map(str, (self.kind, self.target, *self.columns, *self.references, *keys)))
 
     def is_of(self, field: JoinField | AggregateField) -> bool:
         """Return whether a field of a schema file goes this way."""
-        if self.target != field.table or field.references:
+        if self.target != field.table or self.references != field.references:
             return False
         if self.through is not None or field.through is not None:
             return self.through == field.through
@@ -69,10 +77,50 @@ class TableRelation:
         return self.kind != "belongs_to" and self.columns == field.foreign_key
 
 
-def find_relations(catalog: Catalog, table: Table) -> list[TableRelation]:
-    """Return the relations of a table that the schema language can join by: first what it points at."""
-    parents = (_parent(catalog, key) for key in table.foreign_keys)
-    return _named_apart([*filter(None, parents), *_children(catalog, table)])
+def find_relations(catalog: Catalog, table: Table, key: tuple[str, ...] = ()) -> list[TableRelation]:
+    """Return the relations of a table that the schema language can join by: first what it points at.
+
+    Args:
+        catalog: every table that may be joined.
+        table: the table.
+        key: the columns by which the file identifies its rows; empty: the primary key.
+    """
+    own_key = key or table.primary_key
+    found = _candidates(catalog, table, own_key)
+    return _named_apart([each for each in found if _why_not(catalog, table, own_key, each) is None])
+
+
+def find_refused(catalog: Catalog, table: Table) -> Iterator[tuple[TableRelation, str]]:
+    """Yield the relations of a table that cannot be joined, each with the reason."""
+    own_key = table.primary_key
+    for relation in _candidates(catalog, table, own_key):
+        if (reason := _why_not(catalog, table, own_key, relation)) is not None:
+            yield relation, reason
+
+
+def _candidates(catalog: Catalog, table: Table, key: tuple[str, ...]) -> list[TableRelation]:
+    parents = (_parent(catalog, foreign_key) for foreign_key in table.foreign_keys)
+    return [*filter(None, parents), *_children(catalog, table, key)]
+
+
+def _why_not(catalog: Catalog, table: Table, own_key: tuple[str, ...], relation: TableRelation) -> str | None:
+    """Return why `check` would refuse the join; None where it takes it."""
+    if not relation.key:
+        return "it has no key of NOT NULL columns"
+    is_parent = relation.kind == "belongs_to"
+    field = JoinField(
+        key=relation.name,
+        kind=relation.kind,
+        table=relation.target,
+        primary_key=relation.key,
+        fields=(),
+        place=_NOWHERE,
+        column=relation.columns if is_parent else (),
+        foreign_key=() if is_parent else relation.columns,
+        references=relation.references,
+        through=relation.through,
+    )
+    return refusal(catalog, (table, own_key), field)
 
 
 def _named_apart(relations: Sequence[TableRelation]) -> list[TableRelation]:
@@ -105,37 +153,65 @@ def _base(column: str) -> str:
 
 def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:
     target = catalog.tables.get(key.target)
-    if target is None or not target.primary_key or set(key.target_columns) != set(target.primary_key):
+    if target is None:
         return None
     first = key.columns[0]
     name = first.removesuffix("_id").removesuffix("Id") if len(key.columns) == 1 else key.target.name
-    pairs = dict(zip(key.target_columns, key.columns, strict=True))
-    columns = tuple(pairs[column] for column in target.primary_key)
-    return TableRelation(
-        "belongs_to", key.target, columns, name if name not in {first, ""} else key.target.name
-    )
+    columns, referred = _ordered(key, target.primary_key)
+    name = name if name not in {first, ""} else key.target.name
+    return TableRelation("belongs_to", key.target, columns, name, referred)
 
 
-def _children(catalog: Catalog, table: Table) -> Iterator[TableRelation]:
-    """Yield the relation of each foreign key to this table; none of a table without a key to join it by."""
+def _children(catalog: Catalog, table: Table, own_key: tuple[str, ...]) -> Iterator[TableRelation]:
+    """Yield the relation of each foreign key to this table, whose rows `own_key` identifies."""
     for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
-            if key.target != table.name or set(key.target_columns) != set(table.primary_key):
+            if key.target != table.name:
                 continue
             other = None if _is_referred(catalog, child) else _other_side(child, key)
             target = catalog.tables.get(other.target) if other else None
-            if other and target and other.target_columns == target.primary_key:
-                through = Through(child.name, key.columns[0], other.columns[0])
-                yield TableRelation("many_to_many", target.name, (), target.name.name, through)
-            elif child.primary_key:
-                yield _child(table, child, key)
+            if other and target:
+                yield _many_to_many(child, (key, own_key), (other, target))
+            else:
+                yield _child(child, key, own_key)
 
 
-def _child(table: Table, child: Table, key: ForeignKey) -> TableRelation:
-    pairs = dict(zip(key.target_columns, key.columns, strict=True))
+def _many_to_many(
+    junction: Table, left: tuple[ForeignKey, tuple[str, ...]], right: tuple[ForeignKey, Table]
+) -> TableRelation:
+    (key, own_key), (other, target) = left, right
+    target_key = _key(target)
+    through = Through(
+        junction.name,
+        key.columns[0],
+        other.columns[0],
+        left_references="" if key.target_columns == own_key else key.target_columns[0],
+        right_references="" if other.target_columns == target_key else other.target_columns[0],
+    )
+    return TableRelation("many_to_many", target.name, (), target.name.name, target_key, through=through)
+
+
+def _child(child: Table, key: ForeignKey, own_key: tuple[str, ...]) -> TableRelation:
     is_single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
-    columns = tuple(pairs[column] for column in table.primary_key)
-    return TableRelation("has_one" if is_single else "has_many", child.name, columns, child.name.name)
+    columns, referred = _ordered(key, own_key)
+    references = () if referred == own_key else referred
+    kind: Literal["has_one", "has_many"] = "has_one" if is_single else "has_many"
+    return TableRelation(kind, child.name, columns, child.name.name, _key(child), references)
+
+
+def _ordered(key: ForeignKey, target_key: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of a foreign key and those they refer to: in the order of the key, if it is that."""
+    if set(key.target_columns) != set(target_key):
+        return key.columns, key.target_columns
+    pairs = dict(zip(key.target_columns, key.columns, strict=True))
+    return tuple(pairs[column] for column in target_key), target_key
+
+
+def _key(table: Table) -> tuple[str, ...]:
+    """Return the columns that identify a row: the primary key's, unless only another key does."""
+    keys = [unique for unique in table.unique_keys if unique.not_null and unique.immediate]
+    found = sorted(keys, key=lambda unique: not unique.primary)
+    return found[0].columns if found else table.primary_key
 
 
 def _is_referred(catalog: Catalog, table: Table) -> bool:
@@ -153,7 +229,7 @@ def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
     linked = {foreign_key.columns[0] for foreign_key in keys}
     surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
     rest = [column for column in table.columns if column.name not in linked | surrogate]
-    if len(keys) != _SIDES or len(linked) != _SIDES or not all(map(_is_bookkeeping, rest)):
+    if key not in keys or len(keys) != _SIDES or len(linked) != _SIDES or not all(map(_is_bookkeeping, rest)):
         return None
     return next(foreign_key for foreign_key in keys if foreign_key != key)
 

@@ -7,17 +7,19 @@ comment names what is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
-from headrace.catalog.relations import TableRelation, find_relations
+from headrace.catalog.relations import TableRelation, find_refused, find_relations
+from headrace.catalog.remedies import key_advice, table_advice
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.config.suggestion import suggest_index_name
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName, quote_if_needed
 from headrace.model.suggestion import meant
+from headrace.schema.tree import Through
 from headrace.schema.writing import (
     indented,
     unused_key,
@@ -66,7 +68,7 @@ class Suggester:
         """Return a schema file for documents of `root`, as YAML text.
 
         Raises:
-            HeadraceError: USAGE, where `root` is not in the catalog or has no primary key.
+            HeadraceError: USAGE, where `root` is not in the catalog, or its rows cannot be documents.
         """
         table = self._root(root)
         head = [
@@ -81,10 +83,14 @@ class Suggester:
         if deleted is not None:
             head += ["soft_delete:", f"  column: {write_name(deleted.name)}"]
         keys: set[str] = set()
-        lines = [*head, "", "fields:", *indented(self.columns(table, keys))]
+        fields = list(self.columns(table, keys))
         for relation in find_relations(self.catalog, table):
-            lines += ["", *indented(self._join_at_root(table, relation, keys))]
-        return "\n".join(lines) + "\n"
+            fields += ["", *self._join_at_root(table, relation, keys)]
+        for relation, reason in find_refused(self.catalog, table):
+            columns = relation.columns or (relation.link[1],)
+            way = f"{relation.target} ({', '.join(columns)})"
+            fields += ["", f"# {write_comment(way)}: {write_comment(reason)}"]
+        return "\n".join([*head, "", *_fields(fields)]) + "\n"
 
     def columns(self, table: Table, taken: set[str], without: Collection[str] = ()) -> Iterator[str]:
         """Yield a field for each of the table's own columns, with comments about those that are left out.
@@ -144,7 +150,7 @@ class Suggester:
         target = self.catalog[relation.target]
         lines = [
             f"- {relation.kind}: {write_word(_take(relation.name, taken))}",
-            *self._target(table, target),
+            *self._target(table, target, relation.key),
         ]
         lines += indented(self._description(target.name, ""))
         if relation.through is not None:
@@ -153,20 +159,15 @@ class Suggester:
                 "  through:",
                 f"    table: {write_name(through.table.name)}",
                 *indented(_schema_line(through.table, table.name.schema), 4),
-                f"    left_key: {write_name(through.left_key)}",
-                f"    right_key: {write_name(through.right_key)}",
+                *indented(_through_keys(through), 4),
             ]
         else:
-            word = "column" if relation.kind == "belongs_to" else "foreign_key"
-            lines.append(f"  {word}: {write_names(relation.columns)}")
+            lines += _own_columns(relation)
         lines += indented(deletion_filters(target))
         if relation.to_many:
             lines += indented(_order(target))
         back = relation.columns if relation.kind in {"has_one", "has_many"} else ()
-        own = list(self.columns(target, set(), without=back))
-        if not any(line.startswith("- ") for line in own):
-            return [*lines, *indented(own), "  fields: []"]
-        return [*lines, "  fields:", *indented(own, 4)]
+        return [*lines, *indented(_fields(list(self.columns(target, set(), without=back))))]
 
     def aggregate(
         self, table: Table, relation: TableRelation, op: str, column: Column | None, taken: set[str]
@@ -187,11 +188,11 @@ class Suggester:
         name = f"{relation.name}_{op}" if column is None else f"{op}_{relation.name}_{column.name}"
         lines = [
             f"- {op}: {write_word(_take(name, taken))}",
-            *self._target(table, target, with_key=op == "ids"),
+            *self._target(table, target, relation.key if op == "ids" else ()),
         ]
         if op == "ids":
-            key = target.column(target.primary_key[0])
-            if len(target.primary_key) > 1 or key is None:
+            key = target.column(relation.key[0])
+            if len(relation.key) > 1 or key is None:
                 raise HeadraceError(
                     Kind.USAGE, f"the key of {target.name} has several columns", "Use a list."
                 )
@@ -202,13 +203,13 @@ class Suggester:
                 lines.append(f"  value_type: {self._value_type(target, op, column)}")
         if relation.through is not None:
             through = relation.through
-            keys = f"left_key: {write_name(through.left_key)}, right_key: {write_name(through.right_key)}"
+            keys = ", ".join(_through_keys(through))
             schema = "".join(f"{line}, " for line in _schema_line(through.table, table.name.schema))
             lines.append(f"  through: {{table: {write_name(through.table.name)}, {schema}{keys}}}")
             if op != "ids":
-                lines.append(f"  primary_key: {write_names(target.primary_key)}")
+                lines.append(f"  primary_key: {write_names(relation.key)}")
         else:
-            lines.append(f"  foreign_key: {write_names(relation.columns)}")
+            lines += _own_columns(relation)
         return lines + indented(deletion_filters(target))
 
     def _value_type(self, target: Table, op: str, column: Column) -> str:
@@ -229,6 +230,11 @@ class Suggester:
             known = [str(name) for name in self.catalog.tables]
             raise HeadraceError(Kind.USAGE, f"the database has no table {root}", meant(str(root), known))
         table = self.catalog[root]
+        advice = table_advice(table)
+        if advice is None and table.primary_key:
+            advice = key_advice(table, table.primary_key)
+        if advice is not None:
+            raise HeadraceError(Kind.USAGE, advice.problem, advice.remedy)
         if not table.primary_key:
             raise HeadraceError(
                 Kind.USAGE,
@@ -244,11 +250,10 @@ class Suggester:
             return self.aggregate(table, relation, "count", None, taken)
         return self.join(table, relation, taken)
 
-    def _target(self, parent: Table, table: Table, *, with_key: bool = True) -> list[str]:
-        key = [f"primary_key: {write_names(table.primary_key)}"] if with_key else []
-        return indented(
-            [f"table: {write_name(table.name.name)}", *_schema_line(table.name, parent.name.schema), *key]
-        )
+    def _target(self, parent: Table, table: Table, key: Sequence[str]) -> list[str]:
+        key_line = [f"primary_key: {write_names(key)}"] if key else []
+        schema_line = _schema_line(table.name, parent.name.schema)
+        return indented([f"table: {write_name(table.name.name)}", *schema_line, *key_line])
 
     def _description(self, table: TableName, column: str) -> list[str]:
         text = " ".join(self.hints.comments.get((table, column), "").split())
@@ -261,7 +266,7 @@ def suggest_schema(catalog: Catalog, root: TableName, hints: Hints | None = None
     """Return a schema file for documents of `root`; as `Suggester.schema`.
 
     Raises:
-        HeadraceError: USAGE, where `root` is not in the catalog or has no primary key.
+        HeadraceError: USAGE, where `root` is not in the catalog, or its rows cannot be documents.
     """
     return Suggester(catalog, hints or Hints()).schema(root)
 
@@ -304,11 +309,29 @@ def deletion_filters(table: Table) -> list[str]:
     return ["filters:", f"  - {{raw: {write_text(f'{quote_if_needed(column.name)} IS NOT TRUE')}}}"]
 
 
+def _fields(lines: list[str]) -> list[str]:
+    """Return `fields:` with the lines of its items; an empty list after them where all are comments."""
+    has_items = any(line.startswith("- ") for line in lines)
+    return ["fields:", *indented(lines)] if has_items else [*lines, "fields: []"]
+
+
 def _order(table: Table) -> list[str]:
     for column in table.columns:
         if column.category == "N" and column.name.lower() in _POSITIONS:
             return [f"order_by: [{{column: {write_name(column.name)}}}]"]
     return []
+
+
+def _own_columns(relation: TableRelation) -> list[str]:
+    word = "column" if relation.kind == "belongs_to" else "foreign_key"
+    references = [f"  references: {write_names(relation.references)}"] if relation.references else []
+    return [f"  {word}: {write_names(relation.columns)}", *references]
+
+
+def _through_keys(through: Through) -> list[str]:
+    words = ("left_key", "right_key", "left_references", "right_references")
+    values = ((word, getattr(through, word)) for word in words)
+    return [f"{word}: {write_name(value)}" for word, value in values if value]
 
 
 def _take(name: str, taken: set[str]) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from headrace.catalog import Catalog, Column, ForeignKey, Table, UniqueKey, suggest_schema
-from headrace.catalog.binding import findings
+from headrace.catalog.binding import bind, findings
 from headrace.catalog.checks import Fanout
 from headrace.catalog.hints import Hints
 from headrace.catalog.relations import find_relations
 from headrace.catalog.suggestion import suggest_file
+from headrace.errors import HeadraceError
 from headrace.model.names import TableName
 from headrace.schema.load import parse_schema
 from headrace.schema.tree import AggregateField, ColumnField, IndexSpec, JoinField
@@ -200,3 +201,111 @@ def test_very_many_rows_are_counted(most: int, kind: type) -> None:
 )
 def test_a_schema_file_is_one_of_its_folder(title: str, file: str) -> None:
     assert suggest_file(name(title)) == f"{file}.schema.yml"
+
+
+def linked(child: Table, target: str, *pairs: str) -> Table:
+    """Give a table a foreign key: its columns and the target's like `ucode=code`."""
+    own, referred = zip(*(pair.split("=") for pair in pairs), strict=True)
+    return replace(child, foreign_keys=(*child.foreign_keys, ForeignKey(own, name(target), referred)))
+
+
+def accepted(root: str, *tables: Table) -> tuple[str, IndexSpec]:
+    """The text, and what it is read as; `check` refuses nothing in it."""
+    catalog = Catalog({each.name: each for each in tables})
+    text = suggest_schema(catalog, name(root))
+    spec = parse_schema(source_of(Path("it.schema.yml"), text), text, "it")
+    assert bind(spec, catalog) == []
+    return text, spec
+
+
+GENERATED = Column("user_id", "int8", "int8", "pg_catalog", "N", not_null=True, generated=True)
+CODED = linked(table("o", "id:int8! ucode:text"), "users", "ucode=email")
+
+
+def test_rows_that_refer_to_another_key_than_the_primary_one_are_joined_by_it() -> None:
+    _, spec = accepted("users", USERS, CODED)
+    assert (joins(spec.fields)["o"].foreign_key, joins(spec.fields)["o"].references) == (
+        ("ucode",),
+        ("email",),
+    )
+    _, spec = accepted("o", USERS, CODED)
+    assert joins(spec.fields)["users"].primary_key == ("email",)
+
+
+def test_a_junction_may_refer_to_other_keys_than_the_primary_ones() -> None:
+    tags = table("tags", "tenant:int8! id:int8! name:text!", key="tenant id", unique="name")
+    links = linked(table("links", "id:int8! u:text! t:text!"), "users", "u=email")
+    _, spec = accepted("users", USERS, tags, linked(links, "tags", "t=name"))
+    through = joins(spec.fields)["tags"].through
+    assert through is not None
+    assert (through.left_references, through.right_references) == ("email", "name")
+
+
+def test_rows_without_a_primary_key_are_told_apart_by_another_key() -> None:
+    logins = table("logins", "user_id:int8! token:text!", key="", unique="token", user_id="users")
+    _, spec = accepted("users", USERS, logins)
+    assert joins(spec.fields)["logins"].primary_key == ("token",)
+
+
+def _unmarked(table: Table) -> Table:
+    return replace(table, unique_keys=tuple(replace(key, not_null=False) for key in table.unique_keys))
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ((table("o", "user_id:int8!", key="", user_id="users"),), "it has no key"),
+        ((replace(ORDERS, name=name("o"), inherited=True),), "children by INHERITS"),
+        ((linked(table("o", "id:int8! user_id:numeric!"), "users", "user_id=name"),), "cannot be compared"),
+        (
+            (replace(table("o", "id:int8!", user_id="users"), columns=(*ORDERS.columns[:1], GENERATED)),),
+            "generated",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_joined_are_named_with_the_reason(tables: tuple[Table, ...], reason: str) -> None:
+    text, spec = accepted("users", USERS, *tables)
+    assert joins(spec.fields) == {}
+    [told] = [line for line in text.splitlines() if line.startswith("  # o (user_id): ")]
+    assert reason in told
+
+
+def test_a_parent_that_no_key_identifies_is_named_with_the_reason() -> None:
+    text, spec = accepted("o", _unmarked(USERS), CODED)
+    assert joins(spec.fields) == {}
+    assert "# users (ucode): (email) is no key of users: " in text
+
+
+@pytest.mark.parametrize(
+    ("root", "reason"),
+    [
+        (replace(USERS, inherited=True), "children by INHERITS"),
+        (replace(USERS, unique_keys=(replace(USERS.unique_keys[0], immediate=False),)), "deferrable"),
+        (table("users", "id:int8!", key=""), "no primary key"),
+    ],
+)
+def test_a_table_whose_rows_cannot_be_documents_is_refused(root: Table, reason: str) -> None:
+    with pytest.raises(HeadraceError, match=reason):
+        suggest_schema(Catalog({root.name: root}), root.name)
+
+
+def test_a_key_of_several_columns_makes_no_junction_of_a_table_with_two_others() -> None:
+    """It was joined through one of the two others, which `check` refused."""
+    users = table("users", "tenant:int8! id:int8!", key="tenant id")
+    tags = table("tags", "id:int8! name:text")
+    links = table("links", "id:int8! tenant:int8! user_id:int8! a:int8! b:int8!", a="tags", b="tags")
+    links = linked(links, "users", "tenant=tenant", "user_id=id")
+    _, spec = accepted("users", users, tags, replace(links, columns=(links.columns[0], *links.columns[3:])))
+    assert spec
+
+
+def test_a_table_of_which_no_column_is_taken_is_a_schema_file_too() -> None:
+    text, spec = accepted("users", table("users", "api_key:text!", key="api_key"))
+    assert spec.fields == ()
+    assert "# api_key: looks like a secret" in text
+
+
+def test_rows_that_a_file_identifies_by_another_key_are_referred_to_by_their_own() -> None:
+    catalog = Catalog({each.name: each for each in (USERS, ORDERS, CODED)})
+    found = {each.name: each.references for each in find_relations(catalog, USERS, ("email",))}
+    assert found == {"orders": ("id",), "o": ()}

@@ -109,7 +109,7 @@ def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: S
 
 
 def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
-    relation = _relation_of(edit, facts, table)
+    relation = _relation_of(text, edit, facts, table)
     if edit.on:
         return add_item(text, edit.at, "fields", facts.suggester.join(table, relation, _keys(fields)))
     for path, each in owned_fields(fields, edit.at):
@@ -119,7 +119,7 @@ def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields:
 
 
 def _aggregate(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
-    relation = _relation_of(edit, facts, table)
+    relation = _relation_of(text, edit, facts, table)
     target = facts.catalog[relation.target]
     column = None if edit.column is None else _column_of(target, edit.column)
     lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(fields))
@@ -166,6 +166,18 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Tab
     return facts.catalog[name], fields
 
 
+def _key(spec: IndexSpec, at: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns by which the file identifies the rows at `at`."""
+    key, fields = spec.primary_key, spec.fields
+    for step in at:
+        found = next(
+            each for each in fields if each.key == step and isinstance(each, JoinField | ObjectField)
+        )
+        key = found.primary_key if isinstance(found, JoinField) else key
+        fields = found.fields
+    return key
+
+
 def _keys(fields: Sequence[Field]) -> set[str]:
     return {each.key for each in fields}
 
@@ -177,8 +189,9 @@ def _column_of(table: Table, name: str | None) -> Column:
     return column
 
 
-def _relation_of(edit: Edit, facts: DatabaseFacts, table: Table) -> TableRelation:
-    for relation in find_relations(facts.catalog, table):
+def _relation_of(text: str, edit: Edit, facts: DatabaseFacts, table: Table) -> TableRelation:
+    key = _key(parse(text, "schema", "index"), edit.at)
+    for relation in find_relations(facts.catalog, table, key):
         if relation.id == edit.relation:
             return relation
     raise HeadraceError(Kind.USAGE, f"{table.name} has no such relation", "Read the tables again.")

@@ -49,7 +49,7 @@ def describe_tables(facts: DatabaseFacts) -> list[Json]:
 def describe_schema(spec: IndexSpec, facts: DatabaseFacts) -> Json:
     """Describe a schema as a tree of tables."""
     return {
-        **_node(spec.table, spec.fields, (), facts),
+        **_node(spec.table, spec.primary_key, spec.fields, (), facts),
         "kind": "root",
         "key": spec.name,
         "line": spec.place.line,
@@ -73,7 +73,9 @@ def reads_column(field: Field, column: str) -> bool:
     return isinstance(field, GeoField) and column in field.columns
 
 
-def _node(name: TableName, fields: Sequence[Field], at: FieldPath, facts: DatabaseFacts) -> Json:
+def _node(
+    name: TableName, key: tuple[str, ...], fields: Sequence[Field], at: FieldPath, facts: DatabaseFacts
+) -> Json:
     owned = list(owned_fields(fields, at))
     table = facts.catalog.tables.get(name)
     columns = () if table is None else table.columns
@@ -81,18 +83,20 @@ def _node(name: TableName, fields: Sequence[Field], at: FieldPath, facts: Databa
         "at": at,
         "table": str(name),
         "missing": table is None,
-        **_offered(table, owned, facts),
+        **_offered(table, key, owned, facts),
         "aggregates": [_aggregate(path, field) for path, field in owned if isinstance(field, AggregateField)],
         "others": [{"at": path, "key": field.key} for path, field in owned if _is_other(field, columns)],
         "joins": [_join(path, field, facts) for path, field in owned if isinstance(field, JoinField)],
     }
 
 
-def _offered(table: Table | None, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts) -> Json:
+def _offered(
+    table: Table | None, key: tuple[str, ...], owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+) -> Json:
     """Describe what a table has that a document can take."""
     if table is None:
         return {"primary_key": [], "columns": [], "relations": []}
-    relations = find_relations(facts.catalog, table)
+    relations = find_relations(facts.catalog, table, key)
     return {
         "primary_key": table.primary_key,
         "columns": [_column(table, column, owned, facts) for column in table.columns],
@@ -110,7 +114,7 @@ def _is_other(field: Field, columns: Iterable[Column]) -> bool:
 def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
     order = join.order_by[0] if join.order_by else None
     return {
-        **_node(join.table, join.fields, path, facts),
+        **_node(join.table, join.primary_key, join.fields, path, facts),
         "kind": join.kind,
         "key": join.key,
         "line": join.place.line,
