@@ -14,7 +14,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.suggestion import holds_password
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import TableName
+from headrace.model.names import TableName, quote_if_needed
 from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_LINE
@@ -34,7 +34,7 @@ def initialise(context: CommandContext, url: str, table: str, folder: Path, sink
     files = DeploymentFolder(folder, url, sink, context.environ)
     with ReadSession(url) as session:
         tables = list_tables(session)
-        root = _find(table, tables)
+        root = find_table(table, tables)
         catalog = read_catalog(session, tables)
         hints = read_hints(session, catalog)
         [(database,)] = session.query("SELECT current_database()::text")
@@ -75,13 +75,26 @@ def tell_of_password(url: str) -> None:
         )
 
 
-def _find(text: str, tables: list[TableName]) -> TableName:
-    schema, _, name = text.rpartition(".")
-    table_name = TableName(schema or "public", name)
-    if table_name in tables:
-        return table_name
+def find_table(text: str, tables: list[TableName]) -> TableName:
+    """Return the table that is meant: spelled as messages do, or with each name as the catalog has it.
+
+    Raises:
+        HeadraceError: USAGE, where there is none, or several are.
+    """
+    exact = [table for table in tables if text == str(table)]
+    found = exact or [table for table in tables if text in _spellings(table)]
+    if len(found) == 1:
+        return found[0]
     raise HeadraceError(
         Kind.USAGE,
-        f"there is no table {table_name} in the database",
-        meant(str(table_name), [str(known_table) for known_table in tables]) or "The database has no tables.",
+        f"{text} may be several tables of the database"
+        if found
+        else f"there is no table {text} in the database",
+        meant(text, map(str, found or tables)) or "The database has no tables.",
     )
+
+
+def _spellings(table: TableName) -> set[str]:
+    quoted = f"{quote_if_needed(table.schema)}.{quote_if_needed(table.name)}"
+    bare = {table.name} if table.schema == "public" else set()
+    return {f"{table.schema}.{table.name}", quoted, *bare}
