@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.config.load import load_deployment
+from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import format_lsn
+from headrace.model.suggestion import meant
 from headrace.model.units import quantity
 from headrace.state import Quarantined
 from headrace.tools.quarantined_documents import (
@@ -21,9 +24,10 @@ def show_quarantine(context: CommandContext, index: str | None, id_: str | None,
     """Print every document in quarantine, or those of an index, or one; oldest first.
 
     Raises:
-        HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        HeadraceError: USAGE for an index that is unknown; CONFIG, SINK_UNREACHABLE, SINK_BUSY,
+            AUTHENTICATION.
     """
-    entries = list_quarantined(*context.open_endpoints(sink), index, id_)
+    entries = _list(context, index, id_, sink)
     if context.as_json:
         terminal.data([entry.to_json() for entry in entries])
     elif entries:
@@ -41,7 +45,7 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     Raises:
         HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    entries = list_quarantined(*context.open_endpoints(sink), index, id_)
+    entries = _list(context, index, id_, sink)
     if not entries:
         terminal.say("nothing is in quarantine")
     # Without its entry nothing builds a document again until its rows change: that is worth a question.
@@ -64,6 +68,8 @@ def rebuild_quarantined(
     """
     project = context.open_project(index)
     retried = retry_quarantined(project, index, id_, sink=sink)
+    if not retried.found:
+        _check_index(context, index, sink)
     if context.as_json:
         terminal.data({"found": retried.found, "left": [entry.to_json() for entry in retried.left]})
     if not retried.found:
@@ -74,6 +80,28 @@ def rebuild_quarantined(
     for entry in retried.left:
         terminal.warn(f"{entry.index} {entry.id}: {entry.reason}")
     return not retried.left
+
+
+def _list(context: CommandContext, index: str | None, id_: str | None, sink: str | None) -> list[Quarantined]:
+    entries = list_quarantined(*context.open_endpoints(sink), index, id_)
+    if not entries:
+        _check_index(context, index, sink)
+    return entries
+
+
+def _check_index(context: CommandContext, index: str | None, sink: str | None) -> None:
+    """Refuse an index that the deployment does not name, and of which nothing is in quarantine.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    if index is None:
+        return
+    entries = list_quarantined(*context.open_endpoints(sink))
+    known = {entry.name for entry in load_deployment(context.config, context.environ).indexes}
+    known |= {entry.index for entry in entries}
+    if index not in known:
+        raise HeadraceError(Kind.USAGE, f"the deployment has no index {index!r}", meant(index, known))
 
 
 def _count(all_entries: Sequence[Quarantined]) -> str:

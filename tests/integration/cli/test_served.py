@@ -79,6 +79,18 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     assert listed(capsys, stock) == []
 
 
+@pytest.mark.parametrize("action", ["list", "retry", "drop"])
+def test_the_quarantine_of_an_unknown_index_is_not_called_empty(
+    stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    """An index that the deployment does not name any more, but that has entries, is known."""
+    code, _, err = typed(capsys, stock, "quarantine", action, "Stock")
+    assert (code, "Did you mean 'stock'?" in err) == (2, True)
+    quarantine.put([refused("1", "gone_1", index="gone")])
+    assert typed(capsys, stock, "quarantine", action, "gone", "2", "--yes")[0] == 0
+    assert typed(capsys, stock, "quarantine", action, "stock")[0] == 0
+
+
 def test_an_index_that_does_not_fit_holds_up_no_other_ones_verification_or_retry(
     stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
 ) -> None:
