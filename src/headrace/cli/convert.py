@@ -26,7 +26,7 @@ def convert(
             `convert_pgsync` and `save_files`.
     """
     check_sink(sink)
-    conversion = convert_pgsync(schema, database, sink, context.environ)
+    conversion = convert_pgsync(schema, database, sink, context.environ, folder / CONFIG)
     _write(folder, conversion.files, context.environ, force=force)
     _print(conversion)
     own_code = folder if any(file.endswith(".py") for file in conversion.files) else None

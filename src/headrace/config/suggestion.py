@@ -21,6 +21,7 @@ def suggest_deployment(
     *,
     opensearch_url: str = "http://localhost:9200",
     slot: str = "headrace",
+    publication: str = "",
 ) -> str:
     """Return a deployment file, as TOML text.
 
@@ -28,7 +29,8 @@ def suggest_deployment(
         database_url: the database; where it holds a password, the file refers to DATABASE_URL instead.
         indexes: the schema file of each index, relative to the deployment file.
         opensearch_url: the cluster; its credentials, if any, become references.
-        slot: the name of slot and publication, under which the cluster keeps the deployment's state.
+        slot: the name of the slot, under which the cluster keeps the deployment's state.
+        publication: its name; left out, that of the slot.
     """
     if holds_password(database_url):
         connection = '{ env = "DATABASE_URL" }  # it holds a password, so it stays out of this file'
@@ -40,7 +42,7 @@ def suggest_deployment(
         'type = "postgres"',
         f"connection_url = {connection}",
         f"slot = {write_toml_text(slot)}  # no two deployments of a cluster have the same",
-        f"publication = {write_toml_text(slot)}",
+        f"publication = {write_toml_text(publication or slot)}",
         "",
         "[sinks.primary]",
         'type = "opensearch"',

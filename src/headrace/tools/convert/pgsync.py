@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.catalog import Catalog, read_catalog
+from headrace.config.load import load_deployment
 from headrace.config.problems import KeyPath
 from headrace.config.suggestion import (
     suggest_deployment,
@@ -18,6 +20,7 @@ from headrace.config.suggestion import (
     unused_name,
     write_toml_text,
 )
+from headrace.errors import HeadraceError
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_FILE
@@ -62,7 +65,9 @@ GENERAL = (
 """What is otherwise than in PGSync for every index."""
 
 
-def convert_pgsync(schema: Path, database: str, sink: str, environ: Mapping[str, str]) -> Conversion:
+def convert_pgsync(
+    schema: Path, database: str, sink: str, environ: Mapping[str, str], former: Path | None = None
+) -> Conversion:
     """Convert a schema.json.
 
     Args:
@@ -70,6 +75,7 @@ def convert_pgsync(schema: Path, database: str, sink: str, environ: Mapping[str,
         database: the address of the database, whose tables and foreign keys are read.
         sink: the cluster's URL, for the deployment file.
         environ: what `$NAME` in the file stands for.
+        former: the deployment file that the new one may replace; its slot and publication stay.
 
     Raises:
         ErrorGroup: CONFIG; every mistake of the file.
@@ -83,7 +89,7 @@ def convert_pgsync(schema: Path, database: str, sink: str, environ: Mapping[str,
     config = (
         f"# Converted from {write_comment(schema.name)} by `headrace convert pgsync`.\n"
         f'prefix = "{PREFIX}"  # keeps the names apart from those of PGSync, until `headrace adopt`\n\n'
-        + suggest_deployment(database, {}, opensearch_url=sink, slot=suggest_slot(database_name))
+        + suggest_deployment(database, {}, opensearch_url=sink, **_names(former, environ, database_name))
     )
     files = {EDITOR_FILE: editor_schema()}
     for name, (at, index) in _named_once(own, notes).items():
@@ -93,6 +99,15 @@ def convert_pgsync(schema: Path, database: str, sink: str, environ: Mapping[str,
             files |= written
             config += _index_text(name, written)
     return Conversion({**files, CONFIG: config}, notes.in_file_order(), GENERAL)
+
+
+def _names(former: Path | None, environ: Mapping[str, str], database: str) -> dict[str, str]:
+    """Return slot and publication: of a former deployment file its own, whose slot would keep the log."""
+    if former is not None:
+        with contextlib.suppress(HeadraceError):
+            source = load_deployment(former, environ).source
+            return {"slot": source.slot, "publication": source.publication}
+    return {"slot": suggest_slot(database)}
 
 
 _Placed = tuple[KeyPath, PgsyncIndex]

@@ -263,3 +263,18 @@ def test_the_commands_that_come_next_work_where_they_are_read(tmp_path: Path, ur
     assert ("headrace setup" in setup, "headrace run" in started) == (True, True)
     checked = run("sh", "-c", f"{check} --offline")
     assert checked.returncode == 0, checked.stderr
+
+
+def test_a_deployment_that_is_converted_again_keeps_its_slot(url: str, tmp_path: Path) -> None:
+    """A new slot would leave the former one behind, which keeps the log for ever."""
+    (tmp_path / "schema.json").write_text(json.dumps([index({})]))
+    former = tmp_path / "headrace.toml"
+    first, other = (convert_pgsync(tmp_path / "schema.json", url, SINK, {}, former) for _ in range(2))
+    assert first.files["headrace.toml"] != other.files["headrace.toml"]
+    named = re.sub("(?m)^publication = .*", 'publication = "mine"', first.files["headrace.toml"])
+    save_files(tmp_path, {tmp_path / name: text.encode() for name, text in first.files.items()}, {})
+    former.write_text(named)
+    again = convert_pgsync(tmp_path / "schema.json", url, SINK, {}, former)
+    assert again.files["headrace.toml"] == named
+    former.write_text("no deployment")
+    assert convert_pgsync(tmp_path / "schema.json", url, SINK, {}, former).files["headrace.toml"] != named
