@@ -19,6 +19,7 @@ from headrace.config.suggestion import suggest_index_name
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName, quote_if_needed
 from headrace.model.suggestion import meant
+from headrace.schema.language import METADATA
 from headrace.schema.tree import Through
 from headrace.schema.writing import (
     indented,
@@ -82,7 +83,7 @@ class Suggester:
         deleted = deletion_column(table)
         if deleted is not None:
             head += ["soft_delete:", f"  column: {write_name(deleted.name)}"]
-        keys: set[str] = set()
+        keys = set(METADATA)
         fields = list(self.columns(table, keys))
         for relation in find_relations(self.catalog, table):
             fields += ["", *self._join_at_root(table, relation, keys)]

@@ -75,6 +75,9 @@ ORDER = ("column", "direction")
 THROUGH = ("table", "schema", "left_key", "right_key", "left_references", "right_references", "filters")
 SOFT_DELETE = ("column", "field", "when")
 
+METADATA = frozenset("_id _index _source _routing _version _seq_no _field_names _ignored".split())
+"""Keys that every cluster keeps for itself, and refuses at the top of a document."""
+
 _SCALAR = ("required", "column", "options", "transforms", "default")
 _RELATED = ("table", "schema", "primary_key", "filters", "options")
 _KEYS = ("column", "foreign_key", "references", "through")

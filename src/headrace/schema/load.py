@@ -49,6 +49,10 @@ def _index(record: MappingReader, name: str) -> IndexSpec:
     table = TableName(record.identifier("schema", "public"), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
     fields = read_fields(record, Parent(table.schema, primary_key))
+    for field in fields:
+        if field.key in language.METADATA:
+            problem = f"clusters keep {field.key!r} for themselves, and refuse a document that has it"
+            record.mistakes.add(field.place, problem, "Rename it and set `column:`.")
     return IndexSpec(
         name=name,
         table=table,

@@ -309,3 +309,12 @@ def test_rows_that_a_file_identifies_by_another_key_are_referred_to_by_their_own
     catalog = Catalog({each.name: each for each in (USERS, ORDERS, CODED)})
     found = {each.name: each.references for each in find_relations(catalog, USERS, ("email",))}
     assert found == {"orders": ("id",), "o": ()}
+
+
+def test_a_column_with_a_key_of_the_clusters_own_is_renamed_at_the_top_alone() -> None:
+    users = table("users", "id:int8! _id:int8! _source:text")
+    notes = table("notes", "id:int8! user_id:int8! _id:int8", user_id="users")
+    _, spec = accepted("users", users, notes)
+    found = {each.key: each.column for each in spec.fields if isinstance(each, ColumnField)}
+    assert found == {"id": "id", "_id_2": "_id", "_source_2": "_source"}
+    assert [each.key for each in joins(spec.fields)["notes"].fields] == ["id", "_id"]

@@ -36,6 +36,7 @@ JOIN = "table: t\n    primary_key: id\n    fields: []\n    "
         (f'{HEAD}fields: ["\\ud800"]', "4:10", "surrogate"),
         (f"{HEAD}fields: []\nx: \x07", "5:4", "U+0007 may not stand in YAML"),
         (f'{HEAD}fields: ["\\UFFFFFFFF"]', "1:1", "names no character"),
+        (f"{HEAD}fields: [{{keyword: _id}}]", "4:10", "clusters keep '_id' for themselves"),
         ("table: t\nfields: []", "1:1", "has no 'version'"),
         ("version: 2\ntable: t\nfields: []", "1:10", "unknown schema version '2'"),
         ("version: '1'\ntable: t\nfields: []", "1:10", "unknown schema version '1'"),

@@ -14,7 +14,7 @@ from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.core_type import core_type
 from headrace.schema.editing import add_item, remove_field, remove_item, set_word
-from headrace.schema.language import FILTER_OPS
+from headrace.schema.language import FILTER_OPS, METADATA
 from headrace.schema.load import parse_schema
 from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
 from headrace.schema.writing import write_name, write_scalar
@@ -105,13 +105,13 @@ def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: S
     # The page does not offer such a column, but its tables may be older than the database.
     if (reason := why_not(column)) is not None:
         raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
-    return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(fields)))
+    return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(edit, fields)))
 
 
 def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
     relation = _relation_of(text, edit, facts, table)
     if edit.on:
-        return add_item(text, edit.at, "fields", facts.suggester.join(table, relation, _keys(fields)))
+        return add_item(text, edit.at, "fields", facts.suggester.join(table, relation, _keys(edit, fields)))
     for path, each in owned_fields(fields, edit.at):
         if isinstance(each, JoinField) and relation.is_of(each):
             text = remove_field(text, path)
@@ -122,7 +122,7 @@ def _aggregate(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields
     relation = _relation_of(text, edit, facts, table)
     target = facts.catalog[relation.target]
     column = None if edit.column is None else _column_of(target, edit.column)
-    lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(fields))
+    lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(edit, fields))
     return add_item(text, edit.at, "fields", lines)
 
 
@@ -178,8 +178,9 @@ def _key(spec: IndexSpec, at: Sequence[str]) -> tuple[str, ...]:
     return key
 
 
-def _keys(fields: Sequence[Field]) -> set[str]:
-    return {each.key for each in fields}
+def _keys(edit: Edit, fields: Sequence[Field]) -> set[str]:
+    """Return the document keys that a new field cannot have."""
+    return {each.key for each in fields} | (set() if edit.at else METADATA)
 
 
 def _column_of(table: Table, name: str | None) -> Column:
