@@ -148,6 +148,10 @@ class Reread:
             # What was dropped has no value to be read, and the log still names it in older rows.
             if error.sqlstate not in _DROPPED:
                 raise
+        return self._read_existing(session, keys, columns)
+
+    def _read_existing(self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]) -> Found:
+        """Read those of `columns` that the table still has; the others are NULL, or absent."""
         existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
         present = [name for name in columns if name in existing]
         dropped = dict.fromkeys(columns) if self.may_change else {}

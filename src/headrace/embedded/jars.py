@@ -260,22 +260,24 @@ def java_options(environ: Mapping[str, str]) -> list[str]:
     if _TRUST_STORE.is_file() and "trustStore" not in environ.get("JAVA_TOOL_OPTIONS", ""):
         options.append(f"-Djavax.net.ssl.trustStore={_TRUST_STORE}")
     for scheme in ("http", "https"):
-        address = next(
-            (environ[n] for n in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY") if environ.get(n)), ""
-        )
-        proxy = urlsplit(address if "//" in address else f"//{address}")
-        try:
-            port = proxy.port or 80
-        except ValueError as error:
-            cause = f"{scheme.upper()}_PROXY has no port that is a number"
-            raise HeadraceError(Kind.CONFIG, cause, "Write http://HOST:PORT.") from error
-        if proxy.hostname:
-            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
-            options.append(f"-D{scheme}.proxyPort={port}")
+        if address := environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY"):
+            options += _proxy_options(scheme, address)
     if direct := environ.get("no_proxy") or environ.get("NO_PROXY"):
         hosts = (f"*{host}" if host.startswith(".") else host for host in direct.replace(" ", "").split(","))
         options.append(f"-Dhttp.nonProxyHosts={'|'.join(filter(None, hosts))}")
     return options
+
+
+def _proxy_options(scheme: str, address: str) -> list[str]:
+    proxy = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        port = proxy.port or 80
+    except ValueError as error:
+        cause = f"{scheme.upper()}_PROXY has no port that is a number"
+        raise HeadraceError(Kind.CONFIG, cause, "Write http://HOST:PORT.") from error
+    return (
+        [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={port}"] if proxy.hostname else []
+    )
 
 
 def settings_xml(root: str) -> str:
