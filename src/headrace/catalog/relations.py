@@ -85,22 +85,22 @@ def find_relations(catalog: Catalog, table: Table, key: tuple[str, ...] = ()) ->
         table: the table.
         key: the columns by which the file identifies its rows; empty: the primary key.
     """
+    return judge_relations(catalog, table, key)[0]
+
+
+def judge_relations(
+    catalog: Catalog, table: Table, key: tuple[str, ...] = ()
+) -> tuple[list[TableRelation], list[tuple[TableRelation, str]]]:
+    """Return what `find_relations` does, and the relations that cannot be joined, each with the reason."""
     own_key = key or table.primary_key
-    found = _candidates(catalog, table, own_key)
-    return _named_apart([each for each in found if _why_not(catalog, table, own_key, each) is None])
-
-
-def find_refused(catalog: Catalog, table: Table) -> Iterator[tuple[TableRelation, str]]:
-    """Yield the relations of a table that cannot be joined, each with the reason."""
-    own_key = table.primary_key
-    for relation in _candidates(catalog, table, own_key):
-        if (reason := _why_not(catalog, table, own_key, relation)) is not None:
-            yield relation, reason
-
-
-def _candidates(catalog: Catalog, table: Table, key: tuple[str, ...]) -> list[TableRelation]:
     parents = (_parent(catalog, foreign_key) for foreign_key in table.foreign_keys)
-    return [*filter(None, parents), *_children(catalog, table, key)]
+    found, refused = list[TableRelation](), list[tuple[TableRelation, str]]()
+    for relation in (*filter(None, parents), *_children(catalog, table, own_key)):
+        if (reason := _why_not(catalog, table, own_key, relation)) is None:
+            found.append(relation)
+        else:
+            refused.append((relation, reason))
+    return _named_apart(found), refused
 
 
 def _why_not(catalog: Catalog, table: Table, own_key: tuple[str, ...], relation: TableRelation) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
-from headrace.catalog.relations import TableRelation, find_refused, find_relations
+from headrace.catalog.relations import TableRelation, judge_relations
 from headrace.catalog.remedies import key_advice, table_advice
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 from headrace.catalog.type_check import fitting_tags, reduces
@@ -85,9 +85,10 @@ class Suggester:
             head += ["soft_delete:", f"  column: {write_name(deleted.name)}"]
         keys = set(METADATA)
         fields = list(self.columns(table, keys))
-        for relation in find_relations(self.catalog, table):
+        relations, refused = judge_relations(self.catalog, table)
+        for relation in relations:
             fields += ["", *self._join_at_root(table, relation, keys)]
-        for relation, reason in find_refused(self.catalog, table):
+        for relation, reason in refused:
             columns = relation.columns or (relation.link[1],)
             way = f"{relation.target} ({', '.join(columns)})"
             fields += ["", f"# {write_comment(way)}: {write_comment(reason)}"]

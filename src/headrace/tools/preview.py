@@ -16,7 +16,7 @@ from headrace.assembly.transform import transformed_operations
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.model.changes import DocumentOperation, Key, key_of_id
+from headrace.model.changes import DocumentOperation, Key, keys_of_ids
 from headrace.model.names import CtidRange
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
@@ -90,11 +90,7 @@ class Preview:
     def document(self, id_: str) -> PreviewedDocument:
         """Assemble one document; an id that no row can have has none."""
         began = time.perf_counter()
-        width = len(self._spec.primary_key)
-        key = key_of_id(id_, width)
-        operations: list[DocumentOperation] = []
-        if len(key) == width:
-            operations = list(self._assembler.assemble([key], 0))
+        operations = self._assembler.assemble(list(keys_of_ids([id_], len(self._spec.primary_key))), 0)
         # A key may have another spelling, as `01`: that document has another id.
         body = next((operation.body for operation in operations if operation.id == id_), None)
         return PreviewedDocument(id_, body, time.perf_counter() - began)
