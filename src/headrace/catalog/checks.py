@@ -16,21 +16,14 @@ from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 from headrace.schema.raw import RAW_REMEDY, called_functions
 from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField, related_fields
 
 _OWN_SCHEMA = "pg_catalog"
 """The schema in which a reading session looks up names without a schema."""
 
-# Of several functions with one name the most volatile counts: the types decide which one is called.
-_VOLATILITY = """
-SELECT n.nspname::text, p.proname::text, bool_or(p.provolatile = 'v'), bool_or(p.provolatile = 's')
-FROM unnest($1::text[], $2::text[]) AS called (nspname, proname)
-JOIN pg_namespace n ON n.nspname = called.nspname
-JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = called.proname
-WHERE p.prokind = 'f'
-GROUP BY 1, 2
-"""
+_VOLATILITY = read_sql(__package__, "function_volatility")
 
 Function = tuple[str, str]
 """Schema and name."""
@@ -98,14 +91,7 @@ def _function_finding(
     return BindingFinding(level, LocatedError(Kind.BINDING, condition.place, problem, remedy))
 
 
-_LABELS = """
-SELECT wanted.name, array_agg(e.enumlabel::text ORDER BY e.enumsortorder)
-FROM unnest($1::text[]) AS wanted (name)
-JOIN (pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace)
-  ON t.typtype = 'e' AND quote_ident(n.nspname) || '.' || quote_ident(t.typname) = wanted.name
-JOIN pg_enum e ON e.enumtypid = t.oid
-GROUP BY 1
-"""
+_LABELS = read_sql(__package__, "enum_labels")
 
 
 def read_labels(session: ReadSession, enums: Iterable[str]) -> dict[str, list[str]]:
@@ -163,16 +149,7 @@ def _compare_labels(field: ColumnField, labels: list[str]) -> Iterator[BindingFi
 Link = tuple[TableName, str]
 """A table, and its column that refers to the parent row."""
 
-# A column that was never analysed has no row. Of a partitioned table there are rows for the whole tree.
-_STATISTICS = """
-SELECT s.schemaname::text, s.tablename::text, s.attname::text, greatest(c.reltuples, 0)::float8, s.n_distinct,
-       coalesce(s.most_common_freqs[1], 0)::float8
-FROM unnest($1::text[], $2::text[], $3::text[]) AS wanted (schema, name, attribute)
-JOIN pg_stats s ON s.schemaname = wanted.schema AND s.tablename = wanted.name AND s.attname = wanted.attribute
-JOIN pg_namespace n ON n.nspname = s.schemaname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = s.tablename
-WHERE s.inherited = (c.relkind = 'p')
-"""
+_STATISTICS = read_sql(__package__, "fanouts")
 
 
 @dataclass(frozen=True, slots=True)

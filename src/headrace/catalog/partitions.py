@@ -13,50 +13,12 @@ from types import MappingProxyType
 
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
-_PLACE = """
-SELECT c.relispartition, root.followed, root.relid::bigint, rn.nspname::text, rc.relname::text
-FROM pg_class c
-CROSS JOIN LATERAL (
-    SELECT ac.oid AS relid, wanted.name IS NOT NULL OR ac.oid = ANY ($5::text[]::oid[]) AS followed
-    FROM (SELECT) AS here
-    LEFT JOIN pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, distance) ON true
-    LEFT JOIN pg_class ac ON ac.oid = coalesce(a.relid, c.oid)
-    LEFT JOIN pg_namespace an ON an.oid = ac.relnamespace
-    LEFT JOIN unnest($2::text[], $3::text[]) AS wanted (schema, name)
-         ON an.nspname = wanted.schema AND ac.relname = wanted.name
-    ORDER BY NOT (wanted.name IS NOT NULL OR ac.oid = ANY ($5::text[]::oid[])),
-             CASE WHEN $4 OR NOT (wanted.name IS NOT NULL OR ac.oid = ANY ($5::text[]::oid[]))
-                  THEN -a.distance ELSE a.distance END
-    LIMIT 1
-) AS root
-JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.relnamespace
-WHERE c.oid = $1::text::oid
-"""
+_PLACE = read_sql(__package__, "partition_place")
 
-# pg_partition_tree would wait for a lock on each partition that somebody alters.
-_LEAVES = """
-WITH RECURSIVE part (oid, relkind) AS (
-    SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = $1 AND c.relname = $2 AND (c.relkind = 'p' OR c.relispartition)
-    UNION ALL
-    SELECT c.oid, c.relkind
-    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
-    JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE part.relkind = 'p'
-)
-SELECT oid::bigint FROM part WHERE relkind <> 'p'
-"""
-_INHERITANCE_CHILDREN = """
-SELECT wanted.schema, wanted.name, hn.nspname::text, h.relname::text
-FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
-JOIN pg_namespace n ON n.nspname = wanted.schema
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
-JOIN pg_inherits i ON i.inhparent = c.oid
-JOIN pg_class h ON h.oid = i.inhrelid AND NOT h.relispartition
-JOIN pg_namespace hn ON hn.oid = h.relnamespace
-ORDER BY 1, 2, 3, 4
-"""
+_LEAVES = read_sql(__package__, "leaves")
+_INHERITANCE_CHILDREN = read_sql(__package__, "inheritance_children")
 
 
 @dataclass(frozen=True, slots=True)

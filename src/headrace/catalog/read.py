@@ -9,136 +9,15 @@ from typing import Any, NamedTuple, TypeVar
 from headrace.catalog.table import Catalog, Column, ForeignKey, ReplicaIdentity, Table, UniqueKey
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
-# reltuples is -1 as long as nobody has analysed a table.
-_TABLES = """
-SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, c.relreplident::text,
-       greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 0)::bigint,
-       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid)
-FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
-JOIN pg_namespace n ON n.nspname = wanted.nspname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-"""
-
-# pg_partition_tree would wait for a lock on each partition that somebody alters.
-_LEAVES = """
-WITH RECURSIVE part (root, oid, relkind) AS (
-    SELECT root.oid, root.oid, 'p'::"char" FROM unnest($1::text[]::oid[]) AS root (oid)
-    UNION ALL
-    SELECT part.root, c.oid, c.relkind
-    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
-    JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE part.relkind = 'p'
-)
-SELECT part.root::bigint, n.nspname::text, c.relname::text, c.oid::bigint, c.relreplident::text,
-       greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 0)::bigint
-FROM part JOIN pg_class c ON c.oid = part.oid
-JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE part.relkind <> 'p'
-ORDER BY 1, 2, 3
-"""
-
-# A domain is followed to its base, also as an array's element. Only base types have bare names: any role may
-# call an enum `date`, but only a superuser can create a base type. A NOT NULL that was added NOT VALID
-# (PostgreSQL 18) does not hold for the existing rows.
-_COLUMNS = """
-WITH RECURSIVE attribute AS (
-    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attgenerated, a.attcollation,
-           a.attnotnull AND NOT EXISTS (
-               SELECT FROM pg_constraint k
-               WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
-                 AND a.attnum = ANY (k.conkey)
-           ) AS not_null
-    FROM pg_attribute a
-    WHERE a.attrelid = ANY ($1::text[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
-),
-chain (declared, reached, prefix, modifier) AS (
-    SELECT DISTINCT atttypid, atttypid, '', -1 FROM attribute
-    UNION ALL
-    SELECT chain.declared,
-           CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
-           CASE t.typtype WHEN 'd' THEN chain.prefix ELSE chain.prefix || '_' END,
-           CASE WHEN t.typtype = 'd' AND t.typtypmod <> -1 THEN t.typtypmod ELSE chain.modifier END
-    FROM chain JOIN pg_type t ON t.oid = chain.reached
-    WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
-)
-SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod),
-       chain.prefix || CASE WHEN base.typtype = 'b' OR base.typnamespace = 'pg_catalog'::regnamespace
-                            THEN base.typname::text
-                            ELSE (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = base.typnamespace)
-                                 || '.' || quote_ident(base.typname) END,
-       n.nspname::text,
-       CASE WHEN chain.prefix = '' THEN base.typcategory ELSE 'A' END::text,
-       a.not_null, a.attgenerated <> '',
-       CASE WHEN chain.prefix = '' AND base.oid IN ('varchar'::regtype, 'bpchar'::regtype)
-            THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END,
-       (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd',
-       coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
-                 FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace
-                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), ''),
-       CASE WHEN chain.prefix = '' THEN '' ELSE base.typcategory END::text,
-       EXISTS (SELECT FROM pg_collation k WHERE k.oid = a.attcollation AND NOT k.collisdeterministic)
-FROM attribute a
-JOIN pg_type declared ON declared.oid = a.atttypid
-JOIN pg_namespace n ON n.oid = declared.typnamespace
-JOIN chain ON chain.declared = a.atttypid
-JOIN pg_type base ON base.oid = chain.reached
-WHERE base.typtype <> 'd' AND NOT (base.typcategory = 'A' AND base.typelem <> 0)
-ORDER BY a.attrelid, a.attnum
-"""
-
-_INDEXES = """
-SELECT i.indrelid::bigint, c.relname::text, m.amname::text,
-       i.indisunique, i.indisprimary, i.indimmediate, i.indisreplident, i.indpred IS NOT NULL,
-       ARRAY(SELECT a.attname::text
-             FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, position)
-             LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum <> 0
-             WHERE k.position <= i.indnkeyatts ORDER BY k.position)
-FROM pg_index i
-JOIN pg_class c ON c.oid = i.indexrelid
-JOIN pg_am m ON m.oid = c.relam
-WHERE i.indrelid = ANY ($1::text[]::oid[]) AND i.indisvalid AND i.indislive
-ORDER BY i.indrelid, i.indisprimary DESC, c.relname
-"""
-
-# A constraint that repeats another one of the same table, for a partition of its target, is left out.
-_FOREIGN_KEYS = """
-SELECT k.conrelid::bigint, n.nspname::text, c.relname::text,
-       ARRAY(SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u (attnum, position)
-             JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum ORDER BY u.position),
-       ARRAY(SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u (attnum, position)
-             JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.attnum ORDER BY u.position),
-       k.convalidated AND coalesce((to_jsonb(k) ->> 'conenforced')::boolean, true)
-FROM pg_constraint k
-JOIN pg_class c ON c.oid = k.confrelid
-JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_constraint parent ON parent.oid = k.conparentid
-WHERE k.contype = 'f' AND k.conrelid = ANY ($1::text[]::oid[])
-  -- A key with PERIOD (PostgreSQL 18) finds its row by ranges that contain others.
-  AND NOT coalesce((to_jsonb(k) ->> 'conperiod')::boolean, false)
-  AND parent.conrelid IS DISTINCT FROM k.conrelid
-ORDER BY k.conrelid, k.conname
-"""
-
-_READ_BY_VIEWS = """
-SELECT DISTINCT r.ev_class::bigint, n.nspname::text, c.relname::text
-FROM pg_rewrite r
-JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-     AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
-JOIN pg_class c ON c.oid = d.refobjid
-JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE r.ev_class = ANY ($1::text[]::oid[])
-ORDER BY 1, 2, 3
-"""
-
-_ALL = """
-SELECT n.nspname::text, c.relname::text
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
-  AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
-ORDER BY 1, 2
-"""
+_TABLES = read_sql(__package__, "tables")
+_LEAVES = read_sql(__package__, "leaf_partitions")
+_COLUMNS = read_sql(__package__, "columns")
+_INDEXES = read_sql(__package__, "indexes")
+_FOREIGN_KEYS = read_sql(__package__, "foreign_keys")
+_READ_BY_VIEWS = read_sql(__package__, "read_by_views")
+_ALL = read_sql(__package__, "all_tables")
 
 _IDENTITIES: dict[str, ReplicaIdentity] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 _EQUALITY = ("btree", "hash")
