@@ -8,49 +8,100 @@ the readers accept. Only the readers see keys that do not pair up, repeated docu
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.schema import language
 
 Json = dict[str, Any]
 
-_NAME = {"$ref": "#/$defs/name"}
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _object(required: Sequence[str], properties: Json) -> Json:
+    return {
+        "type": "object",
+        "required": list(required),
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _described(value: Json, text: str) -> Json:
+    return {**value, "description": text}
+
+
+def _or_null(value: Json) -> Json:
+    """Allow null for a key, which is the same as leaving it out."""
+    if isinstance(value.get("type"), str):
+        return {**value, "type": [value["type"], "null"]}
+    if "enum" in value:
+        return {**value, "enum": [*value["enum"], None]}
+    return {"anyOf": [value, {"type": "null"}]}
+
+
+_NAME, _NAMES, _KEY, _SCALAR = _ref("name"), _ref("names"), _ref("key"), _ref("scalar")
+_FIELDS, _FILTERS = _ref("fields"), _ref("filters")
+_BOOLEAN: Json = {"type": "boolean"}
+_SCALAR_TAG: Json = {"enum": list(language.SCALARS)}
 _QUOTED = r'"([^"]|"")+"'
 _PLAIN = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
-_SCALAR_TYPES = ["string", "number", "boolean"]
 _LISTED = ("in", "not_in")
 _VALUELESS = ("is_null", "is_not_null")
 
-_TEXTS: dict[str, str] = {
-    "table": "The related table.",
-    "schema": "The table's schema; left out, that of the table it belongs to.",
-    "primary_key": "The column, or the columns in key order, that tell rows apart.",
-    "column": "The column that is read; left out, the document key in lower case.",
-    "required": "There is always a value. `headrace check` warns where the database allows NULL.",
-    "default": "What stands in place of NULL.",
-    "transforms": "What is done to a text before it is written.",
-    "options": "More properties of the field's mapping.",
-    "variants": "The values in their order, lowest first; the subfield `.sort` sorts by it.",
-    "postgres": "The PostgreSQL types that the column may have.",
-    "opensearch": "The mapping's type.",
-    "lat": "The column of the latitude.",
-    "lon": "The column of the longitude.",
-    "values": "The type that all values of the map share.",
-    "dynamic": "The index decides on types by what it sees.",
-    "value": "The same in every document.",
-    "fields": "What the document, or this part of it, holds.",
-    "filters": "Conditions that all must hold.",
-    "foreign_key": "The related table's column that points at this row; a list for a key of several.",
-    "references": "This row's column that foreign_key equals; left out, its key.",
-    "scalar": "The value of the only field stands in place of an object.",
-    "distinct": "Without effect: with a junction table each related row counts once.",
-    "through": "The junction table and its two keys.",
-    "order_by": "The order of the list; the key decides between equals.",
-    "limit": "At most so many, from the first on.",
-    "value_type": "The type of the result.",
-    "element_type": "The type of the collected keys.",
-    "description": "For readers of this file and of generated types; determines no document.",
+_WORDS: dict[str, tuple[Json, str]] = {
+    "table": (_NAME, "The related table."),
+    "schema": (_NAME, "The table's schema; left out, that of the table it belongs to."),
+    "primary_key": (_NAMES, "The column, or the columns in key order, that tell rows apart."),
+    "column": (_NAME, "The column that is read; left out, the document key in lower case."),
+    "required": (_BOOLEAN, "There is always a value. `headrace check` warns where the database allows NULL."),
+    "default": (_SCALAR, "What stands in place of NULL."),
+    "transforms": (
+        {"type": "array", "items": {"enum": ["lowercase", "trim"]}},
+        "What is done to a text before it is written.",
+    ),
+    "options": ({"type": "object"}, "More properties of the field's mapping."),
+    "variants": (
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True},
+        "The values in their order, lowest first; the subfield `.sort` sorts by it.",
+    ),
+    "postgres": (
+        {"type": "array", "items": {"type": "string", "minLength": 1}},
+        "The PostgreSQL types that the column may have.",
+    ),
+    "opensearch": ({"type": "string", "pattern": r"\S"}, "The mapping's type."),
+    "lat": (_NAME, "The column of the latitude."),
+    "lon": (_NAME, "The column of the longitude."),
+    "values": ({"enum": sorted(language.MAP_VALUES)}, "The type that all values of the map share."),
+    "dynamic": (_BOOLEAN, "The index decides on types by what it sees."),
+    "value": (_SCALAR, "The same in every document."),
+    "fields": (_FIELDS, "What the document, or this part of it, holds."),
+    "filters": (_FILTERS, "Conditions that all must hold."),
+    "foreign_key": (
+        _NAMES,
+        "The related table's column that points at this row; a list for a key of several.",
+    ),
+    "references": (_NAMES, "This row's column that foreign_key equals; left out, its key."),
+    "scalar": (_BOOLEAN, "The value of the only field stands in place of an object."),
+    "distinct": (_BOOLEAN, "Without effect: with a junction table each related row counts once."),
+    "through": (_ref("through"), "The junction table and its two keys."),
+    "order_by": (_ref("order_by"), "The order of the list; the key decides between equals."),
+    "limit": ({"type": "integer", "minimum": 1, "maximum": 2**63 - 1}, "At most so many, from the first on."),
+    "value_type": (_SCALAR_TAG, "The type of the result."),
+    "element_type": (_SCALAR_TAG, "The type of the collected keys."),
+    "description": (
+        {"type": "string", "pattern": r"\S"},
+        "For readers of this file and of generated types; determines no document.",
+    ),
 }
+"""The words beside a type key: the JSON Schema of the value, and what it means."""
+
+_UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}
+"""Keys that older files may have, and that are not read."""
+
+_OWN_VALUES = (*language.SCALARS, "custom", "geo", "map")
 
 _ONE_OF_TWO: Json = {
     "oneOf": [
@@ -61,147 +112,15 @@ _ONE_OF_TWO: Json = {
         },
     ]
 }
-
-
-EDITOR_FILE = "headrace.schema.json"
-"""The name of the JSON Schema's file, beside the schema files."""
-
-EDITOR_LINE = f"# yaml-language-server: $schema={EDITOR_FILE}"
-"""The comment by which editors find it."""
-
-
-def schema_text() -> str:
-    """Return the JSON Schema as text, as `docs/headrace.schema.json` holds it."""
-    return json.dumps(schema_of_files(), indent=2, ensure_ascii=False) + "\n"
-
-
-def schema_of_files() -> Json:
-    """Return the JSON Schema (draft 2020-12) of `*.schema.yml`."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Headrace schema file",
-        "description": "One search index: which rows become documents, and what these hold.",
-        "type": "object",
-        "required": ["version", "table", "fields"],
-        "additionalProperties": False,
-        "properties": {
-            "version": {"const": 1, "description": "Always 1."},
-            "table": {**_NAME, "description": "The root: each of its rows is a document."},
-            "schema": _or_null({**_NAME, "description": "The table's schema; left out, public."}),
-            "primary_key": _or_null({"$ref": "#/$defs/names", "description": "Left out, the table's own."}),
-            "routing": _or_null(
-                {**_NAME, "description": "The column that says on which shard a document lies."}
-            ),
-            "filters": _or_null({"$ref": "#/$defs/filters", "description": "Other rows are no documents."}),
-            "soft_delete": _or_null({"$ref": "#/$defs/soft_delete"}),
-            "fields": {"$ref": "#/$defs/fields"},
-            "description": _or_null({**_VALUES["description"], "description": _TEXTS["description"]}),
-        },
-        "$defs": _definitions(),
-    }
-
-
-def _definitions() -> Json:
-    return {
-        "name": {
-            "type": "string",
-            "pattern": rf"^\s*({_PLAIN}|{_QUOTED})\s*$",
-            "description": "A PostgreSQL name, folded to lower case; in SQL double quotes its case is kept.",
-        },
-        "names": {"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True}]},
-        "key": {"type": "string", "pattern": rf"^\s*{_PLAIN}\s*$", "description": "The key in the document."},
-        "scalar": {"type": _SCALAR_TYPES},
-        "fields": {"type": "array", "items": {"$ref": "#/$defs/field"}, "description": _TEXTS["fields"]},
-        "field": {"anyOf": [{"$ref": f"#/$defs/field_{tag}"} for tag in language.TAGS]},
-        "filters": {"type": "array", "items": {"$ref": "#/$defs/filter"}},
-        "filter": _filter(),
-        "order_by": {"type": "array", "items": _order()},
-        "through": _through(),
-        "soft_delete": _soft_delete(),
-        **{f"field_{tag}": _field(tag) for tag in language.TAGS},
-    }
-
-
-def _field(tag: str) -> Json:
-    refused = language.REFUSED.get(tag, ())
-    allowed = [word for word in language.SIBLINGS[tag] if word not in refused]
-    required = language.REQUIRED.get(tag, ())
-    properties: Json = {tag: {"$ref": "#/$defs/key", "description": _described(tag)}}
-    for word in allowed:
-        value = {**_value(tag, word), "description": _text(tag, word)}
-        properties[word] = value if word in required else _or_null(value)
-    found: Json = {
-        "type": "object",
-        "required": [tag, *required],
-        "additionalProperties": False,
-        "properties": properties,
-    }
-    if tag in language.AGGREGATES:
-        return {**found, **_ONE_OF_TWO}
-    return {**found, **_MORE.get(tag, {})}
-
-
-def _text(tag: str, word: str) -> str:
-    """Return what `word` beside the type key `tag` means."""
-    if word in _UNREAD.get(tag, ()):
-        return "Without effect; older files may have it."
-    if word == "column" and word in language.REQUIRED.get(tag, ()):
-        return "The column that is read."
-    return _TEXTS[word]
-
-
-def _value(tag: str, word: str) -> Json:
-    """Return the JSON Schema of the value of `word` beside the type key `tag`."""
-    if word == "column" and tag == "belongs_to":
-        return {"$ref": "#/$defs/names"}
-    if word in _UNREAD.get(tag, ()):
-        return {}
-    if word == "values":
-        return {"enum": sorted(language.MAP_VALUES)}
-    return _VALUES[word]
-
-
-_VALUES: dict[str, Json] = {
-    "table": _NAME,
-    "schema": _NAME,
-    "column": _NAME,
-    "lat": _NAME,
-    "lon": _NAME,
-    "primary_key": {"$ref": "#/$defs/names"},
-    "foreign_key": {"$ref": "#/$defs/names"},
-    "references": {"$ref": "#/$defs/names"},
-    "through": {"$ref": "#/$defs/through"},
-    "filters": {"$ref": "#/$defs/filters"},
-    "order_by": {"$ref": "#/$defs/order_by"},
-    "fields": {"$ref": "#/$defs/fields"},
-    "options": {"type": "object"},
-    "required": {"type": "boolean"},
-    "dynamic": {"type": "boolean"},
-    "scalar": {"type": "boolean"},
-    "distinct": {"type": "boolean"},
-    "limit": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
-    "transforms": {"type": "array", "items": {"enum": ["lowercase", "trim"]}},
-    "default": {"$ref": "#/$defs/scalar"},
-    "value": {"$ref": "#/$defs/scalar"},
-    "variants": {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True},
-    "postgres": {"type": "array", "items": {"type": "string", "minLength": 1}},
-    "opensearch": {"type": "string", "pattern": r"\S"},
-    "value_type": {"enum": list(language.SCALARS)},
-    "element_type": {"enum": list(language.SCALARS)},
-    "description": {"type": "string", "pattern": r"\S"},
-}
-
-_UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}
-"""Keys that older files may have, and that are not read."""
-
-_OWN_VALUES = (*language.SCALARS, "custom", "geo", "map")
+"""A relation has either of these keys."""
 
 _MORE: dict[str, Json] = {
+    **dict.fromkeys(language.AGGREGATES, _ONE_OF_TWO),
     **{join: {
         "if": {"required": ["scalar"], "properties": {"scalar": {"const": True}}},
         "then": {"properties": {"fields": {
             "minItems": 1, "maxItems": 1,
-            "items": {"anyOf": [{"$ref": f"#/$defs/field_{tag}"} for tag in _OWN_VALUES]},
+            "items": {"anyOf": [_ref(f"field_{tag}") for tag in _OWN_VALUES]},
         }}},
     } for join in language.JOINS},
     "geo": {
@@ -218,104 +137,6 @@ _MORE: dict[str, Json] = {
         ]
     },
 }  # fmt: skip
-
-
-def _filter() -> Json:
-    column = {**_NAME, "description": "The column that is tested."}
-    single = [op for op in language.FILTER_OPS if op not in (*_LISTED, *_VALUELESS, "between")]
-    scalars: Json = {"type": "array", "items": {"$ref": "#/$defs/scalar"}}
-    raw: Json = {
-        "raw": {"type": "string", "pattern": r"\S", "description": "SQL over the row's own columns."},
-        "unsafe": {
-            "type": ["boolean", "null"],
-            "description": "Takes subqueries and functions whose changes lead to no document.",
-        },
-    }
-    return {
-        "anyOf": [
-            _test(column, single, {"$ref": "#/$defs/scalar"}),
-            _test(column, list(_LISTED), scalars),
-            _test(column, ["between"], {**scalars, "minItems": 2, "maxItems": 2}),
-            _test(column, list(_VALUELESS), None),
-            {"type": "object", "required": ["raw"], "additionalProperties": False, "properties": raw},
-        ]
-    }
-
-
-def _test(column: Json, ops: list[str], value: Json | None) -> Json:
-    properties: Json = {"column": column, "op": {"enum": ops}}
-    if value is not None:
-        properties["value"] = value
-    return {
-        "type": "object",
-        "required": list(properties),
-        "additionalProperties": False,
-        "properties": properties,
-    }
-
-
-def _order() -> Json:
-    return {
-        "type": "object",
-        "required": ["column"],
-        "additionalProperties": False,
-        "properties": {"column": _NAME, "direction": {"enum": ["asc", "desc", None]}},
-    }
-
-
-def _through() -> Json:
-    return {
-        "type": "object",
-        "required": ["table", "left_key", "right_key"],
-        "additionalProperties": False,
-        "properties": {
-            "table": {**_NAME, "description": "The junction table."},
-            "schema": _or_null({**_NAME, "description": "Its schema; left out, the parent's."}),
-            "left_key": {**_NAME, "description": "Its column that points at this row."},
-            "right_key": {**_NAME, "description": "Its column that points at the related row."},
-            "left_references": _or_null({**_NAME, "description": "This row's column; left out, its key."}),
-            "right_references": _or_null(
-                {**_NAME, "description": "The related row's column; left out, its key."}
-            ),
-            "filters": _or_null({"$ref": "#/$defs/filters", "description": "On the junction's own rows."}),
-        },
-    }
-
-
-def _soft_delete() -> Json:
-    return {
-        "type": "object",
-        "description": "Rows that count as deleted are no documents.",
-        "additionalProperties": False,
-        "properties": {
-            "column": _or_null({**_NAME, "description": "True, or anything that is not null."}),
-            "field": _or_null({"$ref": "#/$defs/key", "description": "The field that reads the column."}),
-            "when": _or_null({"$ref": "#/$defs/filters", "description": "And these hold."}),
-        },
-        "oneOf": [
-            {"required": [word], "properties": {word: {"type": "string"}}} for word in ("column", "field")
-        ],
-    }
-
-
-def _or_null(value: Json) -> Json:
-    """Allow null for a key, which is the same as leaving it out."""
-    described = {"description": value["description"]} if "description" in value else {}
-    rest = {key: part for key, part in value.items() if key != "description"}
-    if isinstance(rest.get("type"), str):
-        return {**rest, **described, "type": [rest["type"], "null"]}
-    if "enum" in rest:
-        return {**rest, **described, "enum": [*rest["enum"], None]}
-    return {"anyOf": [rest, {"type": "null"}], **described}
-
-
-def _described(tag: str) -> str:
-    if tag in language.SCALARS:
-        reads = ", ".join(sorted(language.READS[tag]))
-        enums = " and enums" if tag in language.TEXTUAL else ""
-        return f"Reads {reads}{enums}; becomes {language.SCALARS[tag]}."
-    return _TAGS[tag]
-
 
 _TAGS = {
     "custom": "Names both sides: PostgreSQL's types and the mapping's type.",
@@ -334,3 +155,146 @@ _TAGS = {
     "max": "The greatest value of a column of the related rows; null without any.",
     "ids": "The keys of the related rows, in a list.",
 }
+
+EDITOR_FILE = "headrace.schema.json"
+"""The name of the JSON Schema's file, beside the schema files."""
+
+EDITOR_LINE = f"# yaml-language-server: $schema={EDITOR_FILE}"
+"""The comment by which editors find it."""
+
+
+def schema_text() -> str:
+    """Return the JSON Schema as text, as `docs/headrace.schema.json` holds it."""
+    return json.dumps(schema_of_files(), indent=2, ensure_ascii=False) + "\n"
+
+
+def schema_of_files() -> Json:
+    """Return the JSON Schema (draft 2020-12) of `*.schema.yml`."""
+    routing = "The column that says on which shard a document lies."
+    properties = {
+        "version": {"const": 1, "description": "Always 1."},
+        "table": _described(_NAME, "The root: each of its rows is a document."),
+        "schema": _described(_or_null(_NAME), "The table's schema; left out, public."),
+        "primary_key": _described(_or_null(_NAMES), "Left out, the table's own."),
+        "routing": _described(_or_null(_NAME), routing),
+        "filters": _described(_or_null(_FILTERS), "Other rows are no documents."),
+        "soft_delete": _or_null(_ref("soft_delete")),
+        "fields": _FIELDS,
+        "description": _described(_or_null(_WORDS["description"][0]), _WORDS["description"][1]),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Headrace schema file",
+        "description": "One search index: which rows become documents, and what these hold.",
+        **_object(("version", "table", "fields"), properties),
+        "$defs": _definitions(),
+    }
+
+
+def _definitions() -> Json:
+    return {
+        "name": {
+            "type": "string",
+            "pattern": rf"^\s*({_PLAIN}|{_QUOTED})\s*$",
+            "description": "A PostgreSQL name, folded to lower case; in SQL double quotes its case is kept.",
+        },
+        "names": {"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1, "uniqueItems": True}]},
+        "key": {"type": "string", "pattern": rf"^\s*{_PLAIN}\s*$", "description": "The key in the document."},
+        "scalar": {"type": ["string", "number", "boolean"]},
+        "fields": _described({"type": "array", "items": _ref("field")}, _WORDS["fields"][1]),
+        "field": {"anyOf": [_ref(f"field_{tag}") for tag in language.TAGS]},
+        "filters": {"type": "array", "items": _ref("filter")},
+        "filter": _filter(),
+        "order_by": {"type": "array", "items": _order()},
+        "through": _through(),
+        "soft_delete": _soft_delete(),
+        **{f"field_{tag}": _field(tag) for tag in language.TAGS},
+    }
+
+
+def _field(tag: str) -> Json:
+    required = language.REQUIRED.get(tag, ())
+    properties: Json = {tag: _described(_KEY, _tag_text(tag))}
+    for word in language.SIBLINGS[tag]:
+        if word not in language.REFUSED.get(tag, ()):
+            value, text = _value(tag, word)
+            properties[word] = _described(value if word in required else _or_null(value), text)
+    return {**_object((tag, *required), properties), **_MORE.get(tag, {})}
+
+
+def _value(tag: str, word: str) -> tuple[Json, str]:
+    """Return the JSON Schema of the value of `word` beside the type key `tag`, and what it means."""
+    value, text = _WORDS[word]
+    if word in _UNREAD.get(tag, ()):
+        return {}, "Without effect; older files may have it."
+    if word == "column" and word in language.REQUIRED.get(tag, ()):
+        return value, "The column that is read."
+    return _NAMES if word == "column" and tag == "belongs_to" else value, text
+
+
+def _tag_text(tag: str) -> str:
+    if tag in language.SCALARS:
+        reads = ", ".join(sorted(language.READS[tag]))
+        enums = " and enums" if tag in language.TEXTUAL else ""
+        return f"Reads {reads}{enums}; becomes {language.SCALARS[tag]}."
+    return _TAGS[tag]
+
+
+def _filter() -> Json:
+    column = _described(_NAME, "The column that is tested.")
+    single = [op for op in language.FILTER_OPS if op not in (*_LISTED, *_VALUELESS, "between")]
+    scalars: Json = {"type": "array", "items": _SCALAR}
+    unsafe = "Takes subqueries and functions whose changes lead to no document."
+    raw: Json = {
+        "raw": {"type": "string", "pattern": r"\S", "description": "SQL over the row's own columns."},
+        "unsafe": {"type": ["boolean", "null"], "description": unsafe},
+    }
+    return {
+        "anyOf": [
+            _test(column, single, _SCALAR),
+            _test(column, list(_LISTED), scalars),
+            _test(column, ["between"], {**scalars, "minItems": 2, "maxItems": 2}),
+            _test(column, list(_VALUELESS), None),
+            _object(["raw"], raw),
+        ]
+    }
+
+
+def _test(column: Json, ops: list[str], value: Json | None) -> Json:
+    properties: Json = {"column": column, "op": {"enum": ops}}
+    if value is not None:
+        properties["value"] = value
+    return _object(list(properties), properties)
+
+
+def _order() -> Json:
+    return _object(["column"], {"column": _NAME, "direction": {"enum": ["asc", "desc", None]}})
+
+
+def _through() -> Json:
+    properties = {
+        "table": _described(_NAME, "The junction table."),
+        "schema": _described(_or_null(_NAME), "Its schema; left out, the parent's."),
+        "left_key": _described(_NAME, "Its column that points at this row."),
+        "right_key": _described(_NAME, "Its column that points at the related row."),
+        "left_references": _described(_or_null(_NAME), "This row's column; left out, its key."),
+        "right_references": _described(_or_null(_NAME), "The related row's column; left out, its key."),
+        "filters": _described(_or_null(_FILTERS), "On the junction's own rows."),
+    }
+    return _object(("table", "left_key", "right_key"), properties)
+
+
+def _soft_delete() -> Json:
+    return {
+        "type": "object",
+        "description": "Rows that count as deleted are no documents.",
+        "additionalProperties": False,
+        "properties": {
+            "column": _described(_or_null(_NAME), "True, or anything that is not null."),
+            "field": _described(_or_null(_KEY), "The field that reads the column."),
+            "when": _described(_or_null(_FILTERS), "And these hold."),
+        },
+        "oneOf": [
+            {"required": [word], "properties": {word: {"type": "string"}}} for word in ("column", "field")
+        ],
+    }
