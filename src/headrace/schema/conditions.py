@@ -1,4 +1,4 @@
-"""Read filters, orders and junction tables of a schema file."""
+"""Read filters and orders of a schema file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Any, cast
 
 from yaml.nodes import Node, SequenceNode
 
-from headrace.errors import Place
-from headrace.model.names import TableName
 from headrace.schema import language
-from headrace.schema.mapping_reader import MappingReader, is_mapping
+from headrace.schema.mapping_reader import MappingReader
 from headrace.schema.raw import RAW_REMEDY, raw_problem
-from headrace.schema.tree import Filter, OrderBy, Scalar, Through
-from headrace.schema.yaml_nodes import describe, kind_of
+from headrace.schema.tree import Filter, OrderBy, Scalar
+from headrace.schema.yaml_nodes import kind_of
 
 _PAIR = 2
 _PATTERNS = ("like", "ilike")
@@ -57,22 +55,20 @@ def _operands(record: MappingReader, node: Node, op: str) -> list[Node]:
     listed = op in ("in", "not_in", "between")
     if listed != isinstance(node, SequenceNode):
         wanted, remedy = ("a list", "Write `[a, b]`.") if listed else ("a single value", "Use `op: in`.")
-        record.mistakes.add(node, f"{op!r} takes {wanted}, found {describe(node)}", remedy)
+        record.mistakes.add_unexpected(node, f"{op!r} takes {wanted}", remedy)
         return []
     nodes: list[Node] = list(node.value) if listed else [node]
     if op == "between" and len(nodes) != _PAIR:
-        record.mistakes.add(
-            node, f"'between' takes exactly two values, found {len(nodes)}", "Write `[lower, upper]`."
-        )
+        problem = f"'between' takes exactly two values, found {len(nodes)}"
+        record.mistakes.add(node, problem, "Write `[lower, upper]`.")
     return nodes
 
 
 def _operand(record: MappingReader, node: Node, op: str) -> Scalar | None:
     if kind_of(node) == "null":
         # In SQL a comparison with NULL is never true: the filter would leave out every row.
-        record.mistakes.add(
-            node, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
-        )
+        remedy = "Add a filter with `op: is_null` instead."
+        record.mistakes.add(node, f"{op!r} cannot compare with null", remedy)
         return None
     value = record.scalar(node, exact=True)
     if op in _PATTERNS and isinstance(value, str) and _ends_in_escape(value):
@@ -99,20 +95,3 @@ def read_order(record: MappingReader) -> tuple[OrderBy, ...]:
         )
         for term in record.records("order_by", language.ORDER, "an order_by term")
     )
-
-
-def read_through(record: MappingReader, schema: str) -> tuple[Through, Place] | None:
-    """Read the junction table, in `schema` by default, and its place in the file."""
-    node = record.get("through")
-    if node is None or not is_mapping(node, record.mistakes, "through"):
-        return None
-    junction = MappingReader(record.mistakes, node, language.THROUGH, "through")
-    through = Through(
-        TableName(junction.identifier("schema", schema), junction.identifier("table")),
-        left_key=junction.identifier("left_key"),
-        right_key=junction.identifier("right_key"),
-        left_references=junction.identifier("left_references", ""),
-        right_references=junction.identifier("right_references", ""),
-        filters=read_filters(junction),
-    )
-    return through, junction.place

@@ -9,10 +9,10 @@ from typing import Any, cast
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from headrace.model.names import TableName
-from headrace.model.suggestion import nearest
+from headrace.model.suggestion import meant, nearest
 from headrace.model.units import quantity
 from headrace.schema import language
-from headrace.schema.conditions import read_filters, read_order, read_through
+from headrace.schema.conditions import read_filters, read_order
 from headrace.schema.mapping_reader import MappingReader, Mistakes, fold_name, is_mapping, read_document_key
 from headrace.schema.tree import (
     AggregateField,
@@ -80,7 +80,7 @@ def _read_tagged(tag: str, record: MappingReader, key: str, parent: Parent) -> F
     if tag in language.AGGREGATES:
         return _aggregate(record, tag, key, parent)
     if tag == "object":
-        return ObjectField(key, read_fields(record, parent), record.place, record.options())
+        return ObjectField(key, read_fields(record, parent), record.place, options=record.options())
     return _OTHERS[tag](record, key)
 
 
@@ -125,10 +125,6 @@ def _own_column(record: MappingReader, key: str) -> str:
     """Return `column`, or the document key folded as PostgreSQL folds it."""
     if record.has("column"):
         return record.identifier("column")
-    return _folded_key(record, key)
-
-
-def _folded_key(record: MappingReader, key: str) -> str:
     return fold_name(record.mistakes, record.node, key) if key else ""
 
 
@@ -138,12 +134,8 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
     transforms = record.texts("transforms")
     for word in transforms:
         if word not in ("lowercase", "trim"):
-            near = nearest(word, ("lowercase", "trim"))
-            record.mistakes.add(
-                record.at("transforms"),
-                f"unknown transform {word!r}",
-                f"Did you mean {near!r}?" if near else "There are lowercase and trim.",
-            )
+            remedy = meant(word, ("lowercase", "trim"))
+            record.mistakes.add(record.at("transforms"), f"unknown transform {word!r}", remedy)
     variants = record.texts("variants") if tag == "enum" else ()
     # Their order is the order in searches: twice would have two places.
     if len(set(variants)) < len(variants):
@@ -213,10 +205,11 @@ _OTHERS: dict[str, Callable[[MappingReader, str], Field]] = {"geo": _geo, "map":
 def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinField:
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=True)
-    column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
-    if kind == "belongs_to" and not record.has("column"):
-        # `belongs_to: customer_id`: the key names the column, as PostgreSQL folds it.
-        column = (_folded_key(record, key),)
+    column: tuple[str, ...] = ()
+    if kind == "belongs_to":
+        # `belongs_to: customer_id`: the key names the column.
+        listed = record.identifiers("column", required=False)
+        column = listed if record.has("column") else (_own_column(record, key),)
     foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
     references = record.identifiers("references", required=False) if foreign_key else ()
     through = _through(record, parent, primary_key) if kind == "many_to_many" else None
@@ -260,16 +253,22 @@ def _scalar(record: MappingReader, fields: tuple[Field, ...]) -> bool:
 
 def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
     """Read the junction table; it has one column for each side."""
-    if record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.") is None:
+    record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.")
+    junction = record.record("through", language.THROUGH)
+    if junction is None:
         return None
-    read = read_through(record, parent.schema)
-    if read is None:
-        return None
-    through, place = read
+    through = Through(
+        TableName(junction.identifier("schema", parent.schema), junction.identifier("table")),
+        left_key=junction.identifier("left_key"),
+        right_key=junction.identifier("right_key"),
+        left_references=junction.identifier("left_references", ""),
+        right_references=junction.identifier("right_references", ""),
+        filters=read_filters(junction),
+    )
     sides = (primary_key, through.right_references), (parent.primary_key, through.left_references)
     if any(len(side_key) > 1 and not references for side_key, references in sides):
         record.mistakes.add(
-            place,
+            junction.place,
             "a junction joins by one column on each side, and a key here has several",
             "Join the junction table with has_many and its target with belongs_to, or name the columns that "
             "its own equal with `left_references` and `right_references`.",
@@ -297,24 +296,19 @@ def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> Aggr
     record.boolean("distinct", default=False)
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
-    both = record.has("foreign_key") and record.has("through")
-    if both or not (record.has("foreign_key") or record.has("through")):
-        record.mistakes.add(
-            record.place,
-            f"{op} needs exactly one of 'foreign_key' and 'through'",
-            "Keep one of them."
-            if both
-            else "Add `foreign_key:`, the related table's column that points here.",
-        )
+    has_key, has_junction = record.has("foreign_key"), record.has("through")
+    if has_key == has_junction:
+        add = "Add `foreign_key:`, the related table's column that points here."
+        problem = f"{op} needs exactly one of 'foreign_key' and 'through'"
+        record.mistakes.add(record.place, problem, "Keep one of them." if has_key else add)
     foreign_key = record.identifiers("foreign_key", required=False)
     references = record.identifiers("references", required=False) if foreign_key else ()
-    if record.has("through"):
-        record.refuse(
-            "references", "'references' belongs to 'foreign_key'", "Write `left_references` in `through`."
-        )
-    target = references or parent.primary_key
-    _check_same_count(record, "foreign_key", foreign_key, target if foreign_key else ())
-    through = _through(record, parent, primary_key) if record.has("through") else None
+    if has_junction:
+        remedy = "Write `left_references` in `through`."
+        record.refuse("references", "'references' belongs to 'foreign_key'", remedy)
+    if foreign_key:
+        _check_same_count(record, "foreign_key", foreign_key, references or parent.primary_key)
+    through = _through(record, parent, primary_key) if has_junction else None
     column, value_type = _operand(record, op)
     return AggregateField(
         key=key,

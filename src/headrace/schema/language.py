@@ -58,18 +58,7 @@ FILTER_OPS: tuple[str, ...] = tuple(op for op in get_args(get_type_hints(Filter)
 TAGS: tuple[str, ...] = (*SCALARS, "custom", "geo", "map", "object", "constant", *JOINS, *AGGREGATES)
 """Every type key."""
 
-TOP = (
-    "version",
-    "table",
-    "schema",
-    "primary_key",
-    "doc_id",
-    "routing",
-    "filters",
-    "soft_delete",
-    "fields",
-    "description",
-)
+TOP = "version table schema primary_key doc_id routing filters soft_delete fields description".split()
 FILTER = ("raw", "unsafe", "column", "op", "value")
 ORDER = ("column", "direction")
 THROUGH = ("table", "schema", "left_key", "right_key", "left_references", "right_references", "filters")

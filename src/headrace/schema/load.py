@@ -10,9 +10,9 @@ from headrace.model.names import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
 from headrace.schema.fields import Parent, read_fields
-from headrace.schema.mapping_reader import MappingReader, Mistakes, is_mapping, read_document_key
+from headrace.schema.mapping_reader import MappingReader, Mistakes, read_document_key
 from headrace.schema.normal import spec_hash
-from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
+from headrace.schema.tree import ColumnField, Field, IndexSpec, SoftDelete, own_fields
 from headrace.schema.yaml_nodes import SchemaSource, compose, describe, kind_of, read_source
 
 
@@ -74,14 +74,12 @@ def _check_version(record: MappingReader) -> None:
 
 
 def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete | None:
-    node = record.get("soft_delete")
-    if node is None or not is_mapping(node, record.mistakes, "soft_delete"):
+    marker = record.record("soft_delete", language.SOFT_DELETE)
+    if marker is None:
         return None
-    marker = MappingReader(record.mistakes, node, language.SOFT_DELETE, "soft_delete")
     if marker.has("column") == marker.has("field"):
-        marker.mistakes.add(
-            marker.place, "soft_delete takes exactly one of 'column' and 'field'", "Name the marker's column."
-        )
+        problem = "soft_delete takes exactly one of 'column' and 'field'"
+        marker.mistakes.add(marker.place, problem, "Name the marker's column.")
         return None
     column = marker.identifier("column") if marker.has("column") else _column_of(marker, fields)
     return SoftDelete(column, read_filters(marker, "when"), marker.place)
@@ -91,20 +89,11 @@ def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
     """Return the column that the named top-level field, or one in an object, reads."""
     node = marker.need("field")
     key = "" if node is None else read_document_key(marker.mistakes, node)
-    target = _find(key, fields)
-    if target is None and key:
-        marker.mistakes.add(
-            marker.at("field"), f"no field of this row's own columns is called {key!r}", "Name the `column:`."
-        )
-    return "" if target is None else target.column
-
-
-def _find(key: str, fields: tuple[Field, ...]) -> ColumnField | None:
-    for field in fields:
+    # At the top first: objects may use the same key.
+    for field in (*fields, *own_fields(fields)):
         if isinstance(field, ColumnField) and field.key == key:
-            return field
-    for field in fields:
-        inner = _find(key, field.fields) if isinstance(field, ObjectField) else None
-        if inner is not None:
-            return inner
-    return None
+            return field.column
+    if key:
+        problem = f"no field of this row's own columns is called {key!r}"
+        marker.mistakes.add(marker.at("field"), problem, "Name the `column:`.")
+    return ""

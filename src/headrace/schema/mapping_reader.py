@@ -37,6 +37,10 @@ class Mistakes:
         error = LocatedError(Kind.SCHEMA, place, problem, remedy)
         self.errors.setdefault((place.line, place.column, problem), error)
 
+    def add_unexpected(self, node: Node, wanted: str, remedy: str) -> None:
+        """Note that a node is something else than what is wanted there."""
+        self.add(node, f"{wanted}, found {describe(node)}", remedy)
+
     def in_file_order(self) -> list[LocatedError]:
         """Return the mistakes in the order of the file."""
         return sorted(self.errors.values(), key=lambda error: (error.place.line, error.place.column))
@@ -45,7 +49,7 @@ class Mistakes:
 def read_identifier(mistakes: Mistakes, node: Node) -> str:
     """Read the name of a column, table or schema as the catalog holds it; empty where it is wrong."""
     if kind_of(node) != "str" or not isinstance(node, ScalarNode):
-        mistakes.add(node, f"expected a name, found {describe(node)}", "Put a name that looks so in quotes.")
+        mistakes.add_unexpected(node, "expected a name", "Put a name that looks so in quotes.")
         return ""
     return fold_name(mistakes, node, str(node.value))
 
@@ -73,7 +77,7 @@ def fold_name(mistakes: Mistakes, node: Node, text: str) -> str:
 def read_document_key(mistakes: Mistakes, node: Node) -> str:
     """Read a document key, its case kept; empty where it is wrong."""
     if kind_of(node) != "str" or not isinstance(node, ScalarNode):
-        mistakes.add(node, f"expected a document key, found {describe(node)}", "Write a name.")
+        mistakes.add_unexpected(node, "expected a document key", "Write a name.")
         return ""
     key = str(node.value).strip()
     if not _KEY.fullmatch(key) or len(key) > _MAX_NAME_LENGTH:
@@ -97,7 +101,7 @@ class MappingReader:
         for key, value in node.value:
             name = str(key.value) if isinstance(key, ScalarNode) else ""
             if kind_of(key) != "str":
-                mistakes.add(key, f"a key of {what} must be text, found {describe(key)}", "Put it in quotes.")
+                mistakes.add_unexpected(key, f"a key of {what} must be text", "Put it in quotes.")
             elif name not in known:
                 mistakes.add(key, f"unknown key {name!r} in {what}", meant(name, known))
             elif name in self._values:
@@ -160,9 +164,7 @@ class MappingReader:
         if node is None:
             return ""
         if kind_of(node) != "str" or not str(node.value).strip():
-            self.mistakes.add(
-                node, f"{key!r} must be text, found {describe(node)}", "Write text that is not empty."
-            )
+            self.mistakes.add_unexpected(node, f"{key!r} must be text", "Write text that is not empty.")
             return ""
         return str(node.value)
 
@@ -172,9 +174,7 @@ class MappingReader:
         if node is None:
             return default
         if kind_of(node) != "bool":
-            self.mistakes.add(
-                node, f"{key!r} must be true or false, found {describe(node)}", "Write true or false."
-            )
+            self.mistakes.add_unexpected(node, f"{key!r} must be true or false", "Write true or false.")
             return default
         return str(node.value).lower() == "true"
 
@@ -203,11 +203,16 @@ class MappingReader:
         if node is None:
             return []
         if not isinstance(node, SequenceNode) or kind_of(node) != "seq":
-            self.mistakes.add(
-                node, f"{key!r} must be a list, found {describe(node)}", "Begin each item with `- `."
-            )
+            self.mistakes.add_unexpected(node, f"{key!r} must be a list", "Begin each item with `- `.")
             return []
         return list(node.value)
+
+    def record(self, key: str, known: Collection[str]) -> MappingReader | None:
+        """Read a mapping; None where there is none."""
+        node = self.get(key)
+        if node is None or not is_mapping(node, self.mistakes, key):
+            return None
+        return MappingReader(self.mistakes, node, known, key)
 
     def records(self, key: str, known: Collection[str], what: str) -> list[MappingReader]:
         """Read the items of a list of mappings."""
@@ -222,7 +227,7 @@ class MappingReader:
         result = []
         for node in self.sequence(key, required=required):
             if kind_of(node) != "str" or not node.value:
-                self.mistakes.add(node, f"{key!r} lists texts, found {describe(node)}", "Put it in quotes.")
+                self.mistakes.add_unexpected(node, f"{key!r} lists texts", "Put it in quotes.")
             else:
                 result.append(str(node.value))
         return tuple(result)
@@ -252,5 +257,5 @@ def is_mapping(node: Node, mistakes: Mistakes, what: str) -> TypeGuard[MappingNo
     """Return whether `node` is a mapping; note it if not."""
     if isinstance(node, MappingNode) and kind_of(node) == "map":
         return True
-    mistakes.add(node, f"{what} must be a mapping, found {describe(node)}", "Write `key: value` pairs.")
+    mistakes.add_unexpected(node, f"{what} must be a mapping", "Write `key: value` pairs.")
     return False

@@ -7,7 +7,7 @@ determines no document.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +16,8 @@ from headrace.model.names import TableName
 
 Scalar = str | int | float | bool
 """A literal of a filter, a constant or a default."""
+
+_Comparison = Literal["eq", "neq", "lt", "lte", "gt", "gte", "like", "ilike"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +28,7 @@ class Filter:
     values), `between` (two), or a comparison (one). `unsafe` accepts a raw condition as it is.
     """
 
-    op: Literal[
-        "raw",
-        "is_null",
-        "is_not_null",
-        "eq",
-        "neq",
-        "lt",
-        "lte",
-        "gt",
-        "gte",
-        "like",
-        "ilike",
-        "in",
-        "not_in",
-        "between",
-    ]
+    op: Literal["raw", "is_null", "is_not_null", _Comparison, "in", "not_in", "between"]
     column: str | None
     values: tuple[Scalar, ...]
     raw: str | None
@@ -75,15 +62,22 @@ class Through:
     filters: tuple[Filter, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mapped:
+    """A field with a mapping of its own, of which `options` are further properties."""
+
+    options: tuple[tuple[str, object], ...] = ()
+    description: str = field(default="", compare=False)
+
+
 @dataclass(frozen=True, slots=True)
-class ColumnField:
+class ColumnField(_Mapped):
     """A scalar, an enum or a custom field: one column of the row under one document key.
 
     Attributes:
         tag: the type key of the schema file (`keyword`, `decimal`, `custom`, …).
         postgres: the types that a `custom` field accepts; empty otherwise.
         opensearch: the mapping type.
-        options: further mapping properties.
         variants: the ranks of an enum, first to last; empty where none were given.
     """
 
@@ -94,15 +88,13 @@ class ColumnField:
     opensearch: str
     place: Place
     postgres: tuple[str, ...] = ()
-    options: tuple[tuple[str, object], ...] = ()
     transforms: tuple[Literal["lowercase", "trim"], ...] = ()
     default: Scalar | None = None
     variants: tuple[str, ...] = ()
-    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class GeoField:
+class GeoField(_Mapped):
     """A point: from two columns (`lat`, `lon`) or from one that already holds a point."""
 
     key: str
@@ -111,8 +103,6 @@ class GeoField:
     column: str | None
     required: bool
     place: Place
-    options: tuple[tuple[str, object], ...] = ()
-    description: str = field(default="", compare=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -121,7 +111,7 @@ class GeoField:
 
 
 @dataclass(frozen=True, slots=True)
-class MapField:
+class MapField(_Mapped):
     """A json column whose keys are data.
 
     `values` is the type key that all values share; where it is None, `dynamic` is true and the index infers
@@ -134,19 +124,15 @@ class MapField:
     dynamic: bool
     required: bool
     place: Place
-    options: tuple[tuple[str, object], ...] = ()
-    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectField:
+class ObjectField(_Mapped):
     """Columns of the same row under one document key; never null."""
 
     key: str
     fields: tuple[Field, ...]
     place: Place
-    options: tuple[tuple[str, object], ...] = ()
-    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +146,7 @@ class ConstantField:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinField:
+class JoinField(_Mapped):
     """Rows of a related table, as an object (to-one) or a nested list (to-many).
 
     Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its order),
@@ -185,11 +171,9 @@ class JoinField:
     order_by: tuple[OrderBy, ...] = ()
     limit: int | None = None
     required: bool = False
-    options: tuple[tuple[str, object], ...] = ()
     table_place: Place | None = None
     references: tuple[str, ...] = ()
     scalar: bool = False
-    description: str = field(default="", compare=False)
 
     @property
     def to_many(self) -> bool:
@@ -198,7 +182,7 @@ class JoinField:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateField:
+class AggregateField(_Mapped):
     """Related rows reduced to one value; exactly one of `foreign_key` and `through` is set.
 
     `column` is None for `count` and `ids`; `primary_key` is the related table's, empty until the spec is
@@ -216,10 +200,8 @@ class AggregateField:
     through: Through | None = None
     primary_key: tuple[str, ...] = ()
     filters: tuple[Filter, ...] = ()
-    options: tuple[tuple[str, object], ...] = ()
     table_place: Place | None = None
     references: tuple[str, ...] = ()
-    description: str = field(default="", compare=False)
 
 
 Field = ColumnField | GeoField | MapField | ObjectField | ConstantField | JoinField | AggregateField
@@ -272,10 +254,19 @@ class IndexSpec:
                 yield from ((node.through.table, condition) for condition in node.through.filters)
 
 
-def related_fields(fields: tuple[Field, ...]) -> Iterator[JoinField | AggregateField]:
-    """Yield the joins and aggregates among fields, and below them."""
+def own_fields(fields: Iterable[Field]) -> Iterator[Field]:
+    """Yield the fields of a row, in the place of its objects what these hold."""
     for node in fields:
+        if isinstance(node, ObjectField):
+            yield from own_fields(node.fields)
+        else:
+            yield node
+
+
+def related_fields(fields: Iterable[Field]) -> Iterator[JoinField | AggregateField]:
+    """Yield the joins and aggregates among fields, and below them."""
+    for node in own_fields(fields):
         if isinstance(node, JoinField | AggregateField):
             yield node
-        if isinstance(node, JoinField | ObjectField):
+        if isinstance(node, JoinField):
             yield from related_fields(node.fields)

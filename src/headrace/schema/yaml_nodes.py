@@ -15,12 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from yaml.composer import Composer
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
-from yaml.parser import Parser
-from yaml.reader import Reader, ReaderError
-from yaml.resolver import BaseResolver
-from yaml.scanner import Scanner
+from yaml.reader import ReaderError
 
 from headrace.config.text_files import read_text
 from headrace.errors import Kind, LocatedError, Place
@@ -45,42 +41,38 @@ class SchemaSource:
         text = self.lines[line] if line < len(self.lines) else ""
         return Place(self.file, line + 1, column + 1, text[:_MAX_LINE_LENGTH])
 
-    def place_of(self, node: Node) -> Place:
-        """Return where `node` begins."""
-        mark = node.start_mark
+    def at(self, mark: yaml.Mark) -> Place:
+        """Return the place of a mark."""
         return self.place(mark.line, mark.column)
 
-
-class _CoreResolver(BaseResolver):
-    """Resolve the type of a plain scalar by YAML 1.2's core schema."""
-
-    def resolve(self, kind: type[Node], value: str | None, implicit: object) -> str:
-        # Only a plain scalar has a type of its own: a quoted `no` is text in YAML 1.1 too.
-        if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
-            return _TAG + core_type(value or "")
-        names: dict[object, str] = {ScalarNode: "str", SequenceNode: "seq", MappingNode: "map"}
-        return _TAG + names[kind]
+    def place_of(self, node: Node) -> Place:
+        """Return where `node` begins."""
+        return self.at(node.start_mark)
 
 
-class _Composer(Reader, Scanner, Parser, Composer, _CoreResolver):
+class _Composer(yaml.BaseLoader):
     """Composes nodes; refuses, before anything recurses, constructs that could hang a reader."""
 
     def __init__(self, source: SchemaSource, text: str) -> None:
-        Reader.__init__(self, text)
-        Scanner.__init__(self)
-        Parser.__init__(self)
-        Composer.__init__(self)
-        _CoreResolver.__init__(self)
+        super().__init__(text)
         self._source = source
         self._open: list[str | None] = []
         """The anchors of the nodes that are being composed, one in the other."""
         self._sizes: dict[int, int] = {}
         """Of how many nodes each node consists, with those that aliases repeat."""
 
+    def resolve(self, kind: type[Node], value: str | None, implicit: object) -> str:
+        """Resolve the type of a plain scalar by YAML 1.2's core schema."""
+        # Only a plain scalar has a type of its own: a quoted `no` is text in YAML 1.1 too.
+        if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
+            return _TAG + core_type(value or "")
+        names: dict[object, str] = {ScalarNode: "str", SequenceNode: "seq", MappingNode: "map"}
+        return _TAG + names[kind]
+
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if problem := self._problem(event):
-            raise self._refusal(event.start_mark, problem)
+            raise _refusal(self._source.at(event.start_mark), problem)
         self._open.append(None if isinstance(event, yaml.AliasEvent) else event.anchor)
         node = super().compose_node(parent, index)
         self._open.pop()
@@ -88,7 +80,8 @@ class _Composer(Reader, Scanner, Parser, Composer, _CoreResolver):
             self._sizes[id(node)] = 1 + sum(self._sizes[id(part)] for part in parts_of(node))
             # Ten aliases of ten aliases, ten levels deep, are a small file and ten billion nodes.
             if self._sizes[id(node)] > _MAX_NODES:
-                raise self._refusal(node.start_mark, "the file is too long, with what its aliases repeat")
+                problem = "the file is too long, with what its aliases repeat"
+                raise _refusal(self._source.place_of(node), problem)
         return node
 
     def _problem(self, event: yaml.NodeEvent) -> str:
@@ -99,8 +92,9 @@ class _Composer(Reader, Scanner, Parser, Composer, _CoreResolver):
             return f"the anchor {event.anchor!r} holds itself"
         return _bad_character(event.value) if isinstance(event, yaml.ScalarEvent) else ""
 
-    def _refusal(self, mark: yaml.Mark, problem: str) -> LocatedError:
-        return LocatedError(Kind.SCHEMA, self._source.place(mark.line, mark.column), problem)
+
+def _refusal(place: Place, problem: str, remedy: str = "") -> LocatedError:
+    return LocatedError(Kind.SCHEMA, place, problem, remedy)
 
 
 def parts_of(node: Node) -> Iterator[Node]:
@@ -135,46 +129,31 @@ def compose(source: SchemaSource, text: str) -> MappingNode:
         node = _Composer(source, text).get_single_node()
     except ReaderError as error:
         position = error.position if isinstance(error.position, int) else 0
-        before = text[:position]
-        raise LocatedError(
-            Kind.SCHEMA,
-            source.place(before.count("\n"), position - (before.rfind("\n") + 1)),
-            f"character U+{ord(text[position : position + 1] or chr(0)):04X} may not stand in YAML",
-            "Remove it.",
-        ) from error
+        before, code = text[:position], ord(text[position : position + 1] or chr(0))
+        place = source.place(before.count("\n"), position - (before.rfind("\n") + 1))
+        raise _refusal(place, f"character U+{code:04X} may not stand in YAML", "Remove it.") from error
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(source, error) from error
     except (ValueError, OverflowError) as error:
-        raise LocatedError(
-            Kind.SCHEMA, source.place(0, 0), "an escape sequence names no character", "Write it plainly."
-        ) from error
+        problem = "an escape sequence names no character"
+        raise _refusal(source.place(0, 0), problem, "Write it plainly.") from error
     if node is None:
-        raise LocatedError(
-            Kind.SCHEMA, source.place(0, 0), "the file is empty", "Write version, table, primary_key, fields."
-        )
+        raise _refusal(source.place(0, 0), "the file is empty", "Write version, table, primary_key, fields.")
     if not isinstance(node, MappingNode):
-        raise LocatedError(
-            Kind.SCHEMA,
-            source.place_of(node),
-            f"the file holds {describe(node)}, not a mapping",
-            "Begin with `version: 1`.",
-        )
+        problem = f"the file holds {describe(node)}, not a mapping"
+        raise _refusal(source.place_of(node), problem, "Begin with `version: 1`.")
     return node
 
 
 def _syntax_error(source: SchemaSource, error: yaml.MarkedYAMLError) -> LocatedError:
     mark = error.problem_mark or error.context_mark
-    place = source.place(mark.line, mark.column) if mark is not None else source.place(0, 0)
+    place = source.place(0, 0) if mark is None else source.at(mark)
     problem = " ".join(str(error.problem or error.context or "not YAML").split())
     if "\\t" in problem:
-        return LocatedError(
-            Kind.SCHEMA, place, "a tab cannot indent YAML", "Indent with spaces, two for each level."
-        )
+        return _refusal(place, "a tab cannot indent YAML", "Indent with spaces, two for each level.")
     if "expected a single document" in str(error.context):
-        return LocatedError(
-            Kind.SCHEMA, place, "a second document begins", "Write one schema per file, without `---`."
-        )
-    return LocatedError(Kind.SCHEMA, place, f"not YAML: {problem}", "Check indentation and quotes.")
+        return _refusal(place, "a second document begins", "Write one schema per file, without `---`.")
+    return _refusal(place, f"not YAML: {problem}", "Check indentation and quotes.")
 
 
 def _bad_character(text: str) -> str:
