@@ -18,7 +18,7 @@ from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.postgres.sql_files import read_sql
 from headrace.schema.raw import RAW_REMEDY, called_functions
-from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField, related_fields
+from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, own_fields, related_fields
 
 _OWN_SCHEMA = "pg_catalog"
 """The schema in which a reading session looks up names without a schema."""
@@ -124,13 +124,11 @@ def label_findings(
 def _enum_fields(
     table: Table, fields: Iterable[Field], catalog: Catalog
 ) -> Iterator[tuple[ColumnField, str]]:
-    for field in fields:
+    for field in own_fields(fields):
         if isinstance(field, ColumnField) and field.variants and not field.transforms:
             column = table.column(field.column)
             if column is not None and column.category == "E":
                 yield field, column.base_type
-        elif isinstance(field, ObjectField):
-            yield from _enum_fields(table, field.fields, catalog)
         elif isinstance(field, JoinField) and field.table in catalog:
             yield from _enum_fields(catalog[field.table], field.fields, catalog)
 
@@ -220,9 +218,7 @@ def _count_rows(
 
     At the top level that is the number at the most common parent, below it the average.
     """
-    for field in fields:
-        if isinstance(field, ObjectField):
-            yield from _count_rows(field.fields, parents, fanouts, top=top)
+    for field in own_fields(fields):
         if not isinstance(field, JoinField):
             continue
         rows = parents
