@@ -28,6 +28,7 @@ from headrace.schema.tree import (
     MapField,
     ObjectField,
     Through,
+    own_fields,
 )
 
 _Side = tuple[Table, tuple[str, ...]]
@@ -115,23 +116,19 @@ class _Binder:
         if table is None:
             return
         if not spec.primary_key and table_advice(table) is None:
-            self._error(
-                spec.place,
-                f"the table {spec.table} has no primary key, and the schema names none",
-                f"ALTER TABLE {quoting.table(spec.table)} ADD PRIMARY KEY (…);",
-            )
+            problem = f"the table {spec.table} has no primary key, and the schema names none"
+            self._error(spec.place, problem, f"ALTER TABLE {quoting.table(spec.table)} ADD PRIMARY KEY (…);")
         else:
             self._key(table, spec.primary_key, spec.place)
         self._filters(table, spec.filters)
-        if spec.routing is not None:
-            self._column(table, spec.routing, spec.place)
+        self._column(table, spec.routing, spec.place)
         if spec.soft_delete is not None:
             self._column(table, spec.soft_delete.column, spec.soft_delete.place)
             self._filters(table, spec.soft_delete.when)
         self._fields(table, spec.primary_key, spec.fields)
 
     def _fields(self, table: Table, key: tuple[str, ...], fields: Iterable[Field]) -> None:
-        for field in fields:
+        for field in own_fields(fields):
             match field:
                 case ColumnField():
                     self._scalar(table, key, field)
@@ -139,8 +136,6 @@ class _Binder:
                     self._geo(table, field)
                 case MapField():
                     self._map(table, field)
-                case ObjectField():
-                    self._fields(table, key, field.fields)
                 case JoinField():
                     self.join(table, key, field)
                 case AggregateField():
@@ -161,15 +156,12 @@ class _Binder:
             )
         self._check_type(table, column, field)
         if field.transforms and not type_check.holds_texts(column):
-            self._misfit(table, column, field.place, "has transforms, which are for text", [])
+            self._misfit(table, column, field.place, "has transforms, which are for text")
         if field.required and field.default is None and field.column not in key:
             self._check_not_null(table, (field.column,), field.place)
         if field.default is not None and not type_check.accepts(field.opensearch, field.default):
-            self._error(
-                field.place,
-                f"the default {field.default!r} is no {field.opensearch}, and the index refuses it",
-                "Write a value of the field's type.",
-            )
+            problem = f"the default {field.default!r} is no {field.opensearch}, and the index refuses it"
+            self._error(field.place, problem, "Write a value of the field's type.")
 
     def _check_type(self, table: Table, column: Column, field: ColumnField) -> None:
         """Check that the field's type reads the column's."""
@@ -184,32 +176,28 @@ class _Binder:
 
     def _check_not_null(self, table: Table, names: Iterable[str], place: Place) -> None:
         """Warn where a required field's column may be NULL."""
-        columns = [column for name in names if (column := table.column(name)) is not None]
-        loose = [column.name for column in columns if not column.not_null]
+        loose = [name for name in names if (column := table.column(name)) and not column.not_null]
         if loose:
-            self._warning(
-                place,
-                f"{table.name}.{loose[0]} may be NULL, and the field is required",
-                "Remove `required: true`, or make the column NOT NULL.",
-            )
+            problem = f"{table.name}.{loose[0]} may be NULL, and the field is required"
+            self._warning(place, problem, "Remove `required: true`, or make the column NOT NULL.")
 
     def _geo(self, table: Table, field: GeoField) -> None:
         if field.required:
             self._check_not_null(table, field.columns, field.place)
         for name in (field.lat, field.lon):
-            column = self._column(table, name, field.place) if name is not None else None
+            column = self._column(table, name, field.place)
             if column is not None and column.category != "N":
-                self._misfit(table, column, field.place, "is a coordinate, which is a number", [])
-        single = self._column(table, field.column, field.place) if field.column is not None else None
+                self._misfit(table, column, field.place, "is a coordinate, which is a number")
+        single = self._column(table, field.column, field.place)
         if single is not None and not (type_check.is_text(single) or type_check.reads("json", single)):
-            self._misfit(table, single, field.place, "is a point, which is json or text", [])
+            self._misfit(table, single, field.place, "is a point, which is json or text")
 
     def _map(self, table: Table, field: MapField) -> None:
         column = self._column(table, field.column, field.place)
         if field.required:
             self._check_not_null(table, (field.column,), field.place)
         if column is not None and not type_check.reads("json", column):
-            self._misfit(table, column, field.place, "is a map, which is json", [])
+            self._misfit(table, column, field.place, "is a map, which is json")
 
     # related rows
 
@@ -219,9 +207,7 @@ class _Binder:
             return
         self._key(table, field.primary_key, field.place)
         if field.kind == "belongs_to":
-            self._check_pairs(parent, field.column, table, field.primary_key, field.place)
-            self._check_index(parent, field.column, field.place, f"each change of {table.name}")
-            self._check_conversion((table, field.primary_key), (parent, field.column), field.place)
+            self._check_link((parent, field.column), (table, field.primary_key), field.place, is_below=False)
             if field.required:
                 self._check_not_null(parent, field.column, field.place)
                 self._check_required_row(parent, field, table)
@@ -230,7 +216,7 @@ class _Binder:
         for term in field.order_by:
             column = self._column(table, term.column, field.place)
             if column is not None and not type_check.is_ordered(column):
-                self._misfit(table, column, field.place, "has no order", [])
+                self._misfit(table, column, field.place, "has no order")
         self._fields(table, field.primary_key, field.fields)
 
     def _check_required_row(self, parent: Table, field: JoinField, table: Table) -> None:
@@ -239,21 +225,16 @@ class _Binder:
             key.holds and key.target == table.name and set(key.columns) == set(field.column)
             for key in parent.foreign_keys
         ):
-            self._warning(
-                field.place,
-                f"no foreign key keeps the row of {table.name} that the field requires",
-                "Remove `required: true`, or add the foreign key.",
-            )
+            problem = f"no foreign key keeps the row of {table.name} that the field requires"
+            self._warning(field.place, problem, "Remove `required: true`, or add the foreign key.")
 
     def _children(
         self, parent: Table, key: tuple[str, ...], table: Table, field: JoinField | AggregateField
     ) -> None:
         """Check the lookup of the rows of `table` that belong to a row of `parent`."""
         if field.foreign_key:
-            referred = field.references or key
-            self._check_pairs(table, field.foreign_key, parent, referred, field.place)
-            self._check_index(table, field.foreign_key, field.place, _ASSEMBLING)
-            self._check_conversion((table, field.foreign_key), (parent, referred), field.place)
+            referred = parent, field.references or key
+            self._check_link((table, field.foreign_key), referred, field.place, is_below=True)
             self._check_referred(parent, field.references, field.place, f"each change of {table.name}")
         if field.through is not None:
             self._through(field, field.through, (parent, key), (table, field.primary_key))
@@ -267,13 +248,8 @@ class _Binder:
         self._filters(junction, through.filters)
         left = self._end(left, through.left_references, field.place, f"each change of {junction.name}")
         right = self._end(right, through.right_references, field.place, _ASSEMBLING)
-        readers = _ASSEMBLING, f"each change of {right[0].name}"
-        keys = through.left_key, through.right_key
-        for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
-            self._check_pairs(junction, (column,), table, key, field.place)
-            self._check_index(junction, (column,), field.place, reader)
-        self._check_conversion((junction, (through.left_key,)), left, field.place)
-        self._check_conversion(right, (junction, (through.right_key,)), field.place)
+        self._check_link((junction, (through.left_key,)), left, field.place, is_below=True)
+        self._check_link((junction, (through.right_key,)), right, field.place, is_below=False)
 
     def _end(self, side: _Side, column: str, place: Place, reader: str) -> _Side:
         """Return the columns that a junction refers to: those of a side, unless another column is named."""
@@ -297,7 +273,7 @@ class _Binder:
         self._filters(table, field.filters)
         if field.op == "ids":
             self._ids(table, field)
-        column = self._column(table, field.column, field.place) if field.column else None
+        column = self._column(table, field.column, field.place)
         if column is not None and not type_check.reduces(field.op, field.value_type, column):
             result = f" to {field.value_type}" if field.value_type else ""
             tags = type_check.fitting_tags(column) if field.op in ("min", "max") else []
@@ -306,21 +282,13 @@ class _Binder:
     def _ids(self, table: Table, field: AggregateField) -> None:
         if len(field.primary_key) != 1:
             key = ", ".join(field.primary_key) or "none"
-            self._error(
-                field.place,
-                f"ids collects a key of one column, and {table.name} has: {key}",
-                "Use has_many with the key's columns as fields.",
-            )
+            problem = f"ids collects a key of one column, and {table.name} has: {key}"
+            self._error(field.place, problem, "Use has_many with the key's columns as fields.")
             return
         column = self._column(table, field.primary_key[0], field.place)
         if column is not None and field.value_type and not type_check.collects(field.value_type, column):
-            self._misfit(
-                table,
-                column,
-                field.place,
-                f"is collected as {field.value_type}",
-                type_check.fitting_tags(column),
-            )
+            tags = type_check.fitting_tags(column)
+            self._misfit(table, column, field.place, f"is collected as {field.value_type}", tags)
 
     # what they share
 
@@ -334,15 +302,16 @@ class _Binder:
 
     def _other_table(self, name: TableName) -> str:
         """Return the remedy that names the likely intended table, in any schema."""
-        near = _did_you_mean(
-            name.name, [other.name for other in self._catalog.existing if other.schema == name.schema]
-        )
+        neighbours = [other.name for other in self._catalog.existing if other.schema == name.schema]
+        near = _did_you_mean(name.name, neighbours)
         homes = [other.schema for other in self._catalog.existing if other.name == name.name]
         if homes and not near:
             return f"There is one in the schema {homes[0]!r}: add `schema: {homes[0]}`."
         return near or "Correct `table:` or `schema:`."
 
-    def _column(self, table: Table, name: str, place: Place) -> Column | None:
+    def _column(self, table: Table, name: str | None, place: Place) -> Column | None:
+        if name is None:
+            return None
         column = table.column(name)
         if column is None:
             names = ", ".join(known.name for known in table.columns[:20])
@@ -354,17 +323,25 @@ class _Binder:
         column = self._column(table, name, place)
         # A row could not be led to its documents by a column that the log lacks.
         if column is not None and column.generated:
-            self._error(
-                place,
-                f"{table.name}.{column.name} is generated: the log does not carry it",
-                "Join by an ordinary column.",
-            )
+            problem = f"{table.name}.{column.name} is generated: the log does not carry it"
+            self._error(place, problem, "Join by an ordinary column.")
         return column
 
     def _key(self, table: Table, key: Sequence[str], place: Place) -> None:
         """Check that `key` identifies a row."""
         if table.kind not in KINDS and None not in [self._column(table, name, place) for name in key]:
             self._advise("error", place, key_advice(table, key))
+
+    def _check_link(self, holder: _Side, target: _Side, place: Place, *, is_below: bool) -> None:
+        """Check the columns by which rows of `holder` refer to those of `target`.
+
+        `is_below`: the holder's rows are nested, so that assembly looks them up by the target's key; else a
+        change of the target does.
+        """
+        self._check_pairs(*holder, *target, place)
+        self._check_index(*holder, place, _ASSEMBLING if is_below else f"each change of {target[0].name}")
+        below, above = (holder, target) if is_below else (target, holder)
+        self._check_conversion(below, above, place)
 
     def _check_pairs(
         self, left: Table, columns: Sequence[str], right: Table, key: Sequence[str], place: Place
@@ -373,12 +350,9 @@ class _Binder:
         found = [self._join_column(left, name, place) for name in columns]
         if len(columns) != len(key):
             if key:
-                self._error(
-                    place,
-                    f"{quantity(len(columns), 'column')} of {left.name} for a key of {len(key)} "
-                    f"in {right.name}",
-                    f"Name one for each of: {', '.join(key)}.",
-                )
+                counted = quantity(len(columns), "column")
+                problem = f"{counted} of {left.name} for a key of {len(key)} in {right.name}"
+                self._error(place, problem, f"Name one for each of: {', '.join(key)}.")
             return
         for column, name in zip(found, key, strict=True):
             target = right.column(name)
@@ -417,20 +391,17 @@ class _Binder:
 
     def _filters(self, table: Table, filters: Iterable[Filter]) -> None:
         for condition in filters:
-            column = (
-                self._column(table, condition.column, condition.place)
-                if condition.column is not None
-                else None
-            )
+            column = self._column(table, condition.column, condition.place)
             moments = [value for value in condition.values if isinstance(value, str) and is_moment(value)]
             if column is not None and column.base_type in _MOMENTS and moments:
+                problem = f"{moments[0]!r} is another moment at every reading, and no change says so"
                 self._error(
-                    condition.place,
-                    f"{moments[0]!r} is another moment at every reading, and no change says so",
-                    "Write a fixed date, or filter by the time when you search.",
+                    condition.place, problem, "Write a fixed date, or filter by the time when you search."
                 )
 
-    def _misfit(self, table: Table, column: Column, place: Place, problem: str, tags: list[str]) -> None:
+    def _misfit(
+        self, table: Table, column: Column, place: Place, problem: str, tags: Sequence[str] = ()
+    ) -> None:
         remedy = f"Declare it as {' or '.join(tags[:3])}." if tags else "Use a column of another type."
         self._error(place, f"{table.name}.{column.name} is {column.type} and {problem}", remedy)
 

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
-from typing import Literal
 
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Table
@@ -38,57 +36,39 @@ def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    filters = {
-        condition: _functions_of(condition)
+    calls = dict.fromkeys(
+        (condition, (schema or _OWN_SCHEMA, name))
         for spec in specs
         for _, condition in spec.conditions()
         if condition.raw and not condition.unsafe
-    }
-    names = sorted(set(chain.from_iterable(filters.values())))
-    if not names:
+        for schema, name in called_functions(condition.raw)
+    )
+    if not calls:
         return []
-    levels = _read_levels(session, names)
+    names = sorted({function for _, function in calls})
+    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
+    volatilities = {
+        (schema, name): is_volatile
+        for schema, name, is_volatile, is_stable in rows
+        # PostgreSQL's own stable functions depend on settings that a reading session pins.
+        if is_volatile or (is_stable and schema != _OWN_SCHEMA)
+    }
     return [
-        _function_finding(levels[function], condition, function)
-        for condition, called in filters.items()
-        for function in called
-        if function in levels
+        _function_finding(condition, function, is_volatile=volatilities[function])
+        for condition, function in calls
+        if function in volatilities
     ]
 
 
-def _read_levels(
-    session: ReadSession, names: Sequence[Function]
-) -> dict[Function, Literal["error", "warning"]]:
-    """Read how bad it is to call each of these functions; those that are harmless are absent."""
-    levels: dict[Function, Literal["error", "warning"]] = {}
-    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
-    for schema, name, is_volatile, is_stable in rows:
-        if is_volatile:
-            levels[schema, name] = "error"
-        elif is_stable and schema != _OWN_SCHEMA:
-            # PostgreSQL's own stable functions depend on settings that a reading session pins.
-            levels[schema, name] = "warning"
-    return levels
-
-
-def _functions_of(condition: Filter) -> tuple[Function, ...]:
-    names = ((schema or _OWN_SCHEMA, name) for schema, name in called_functions(condition.raw or ""))
-    return tuple(dict.fromkeys(names))
-
-
-def _function_finding(
-    level: Literal["error", "warning"], condition: Filter, name: Function
-) -> BindingFinding:
+def _function_finding(condition: Filter, name: Function, *, is_volatile: bool) -> BindingFinding:
     shown = name[1] if name[0] == _OWN_SCHEMA else ".".join(name)
-    if level == "error":
+    if is_volatile:
         problem = f"the function {shown} is VOLATILE: it may give another value at every reading"
         remedy = f"If it does not, declare it IMMUTABLE. {RAW_REMEDY}"
-    else:
-        problem = f"the function {shown} is STABLE: what else it reads leads to no document when it changes"
-        remedy = (
-            "If it reads nothing else, declare it IMMUTABLE; `unsafe: true` beside the filter accepts it."
-        )
-    return BindingFinding(level, LocatedError(Kind.BINDING, condition.place, problem, remedy))
+        return BindingFinding("error", LocatedError(Kind.BINDING, condition.place, problem, remedy))
+    problem = f"the function {shown} is STABLE: what else it reads leads to no document when it changes"
+    remedy = "If it reads nothing else, declare it IMMUTABLE; `unsafe: true` beside the filter accepts it."
+    return _warning(condition.place, problem, remedy)
 
 
 _LABELS = read_sql(__package__, "enum_labels")
