@@ -65,22 +65,16 @@ class KnownTable:
     def to_text(self) -> str:
         """Render the table as JSON."""
         columns = {name: type_to_json(kind) for name, kind in self.columns.items()}
-        content = {
-            "key": self.key,
-            "key_types": self.key_types,
-            "columns": columns,
-            "left_out": sorted(self.left_out),
-        }
-        return json.dumps(content, ensure_ascii=False)
+        content = {"key": self.key, "key_types": self.key_types, "columns": columns}
+        return json.dumps({**content, "left_out": sorted(self.left_out)}, ensure_ascii=False)
 
     @classmethod
     def from_text(cls, text: str) -> KnownTable:
         """Parse what `to_text` wrote."""
         content = json.loads(text)
         columns = {name: type_from_json(kind) for name, kind in content["columns"].items()}
-        return cls(
-            tuple(content["key"]), tuple(content["key_types"]), columns, frozenset(content["left_out"])
-        )
+        key, key_types = tuple(content["key"]), tuple(content["key_types"])
+        return cls(key, key_types, columns, frozenset(content["left_out"]))
 
 
 class KnownTables:
@@ -196,13 +190,7 @@ def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> Unca
 
 
 def _remedy(table: Table, key: tuple[str, ...]) -> str:
-    index = next(
-        (
-            unique_key
-            for unique_key in table.unique_keys
-            if unique_key.not_null and set(unique_key.columns) >= set(key)
-        ),
-        None,
-    )
+    uniques = (unique for unique in table.unique_keys if unique.not_null and set(unique.columns) >= set(key))
+    index = next(uniques, None)
     identity = "FULL" if index is None else f"USING INDEX {identifier(index.index)}"
     return f"ALTER TABLE {quoted(table.name)} REPLICA IDENTITY {identity}"

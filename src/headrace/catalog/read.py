@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 from headrace.catalog.table import Catalog, Column, ForeignKey, ReplicaIdentity, Table, UniqueKey
@@ -39,12 +40,7 @@ class _Index:
     @property
     def leading(self) -> tuple[str, ...]:
         """The columns before the first expression."""
-        result: list[str] = []
-        for column in self.columns:
-            if column is None:
-                break
-            result.append(column)
-        return tuple(result)
+        return tuple(filter(None, takewhile(lambda column: column is not None, self.columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +189,9 @@ def _identity(letter: str, columns: Sequence[Column], indexes: Sequence[_Index])
     kind = _IDENTITIES[letter]
     if kind == "full":
         return _Identity(kind, tuple(column.name for column in columns if not column.generated))
-    if kind == "nothing":
-        return _Identity(kind, ())
     for index in indexes:
-        if index.immediate and (index.primary if kind == "default" else index.identity):
+        is_identity = index.primary if kind == "default" else index.identity
+        if kind != "nothing" and index.immediate and is_identity:
             return _Identity(kind, index.leading)
     return _Identity(kind, ())
 
@@ -205,10 +200,7 @@ def _common(leaves: Sequence[_Identity], columns: Sequence[Column]) -> _Identity
     """Return what the old tuples of every leaf carry."""
     kinds = {leaf.kind for leaf in leaves}
     carried = tuple(column.name for column in columns if all(column.name in leaf.columns for leaf in leaves))
-    if len(kinds) == 1:
-        return _Identity(leaves[0].kind, carried if kinds != {"default"} else _ordered(leaves, carried))
-    return _Identity("index" if carried else "nothing", carried)
-
-
-def _ordered(leaves: Sequence[_Identity], carried: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(column for column in leaves[0].columns if column in carried)
+    if kinds == {"default"}:  # the primary key's order
+        carried = tuple(column for column in leaves[0].columns if column in carried)
+    mixed: ReplicaIdentity = "index" if carried else "nothing"
+    return _Identity(leaves[0].kind if len(kinds) == 1 else mixed, carried)

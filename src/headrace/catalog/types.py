@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.model.names import TableName, name_arrays
-from headrace.model.value_type import Attribute, DatabaseType, TypeKind, ValueType, resolve
+from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.postgres.session import ReadSession
 from headrace.postgres.sql_files import read_sql
 
@@ -40,27 +40,16 @@ def read_row_types(session: ReadSession, tables: Iterable[TableName]) -> dict[Ta
 
 
 def _row_type(row: tuple[Any, ...], types: Mapping[int, DatabaseType]) -> RowType:
-    _, schema, name, _, _, money_scale, _, _, _, *columns = row
-    attributes = _attributes(*columns)
+    _, schema, name, _, _, money_scale, _, _, _, fields = row
+    attributes = _attributes(fields)
     resolved = {attribute.name: resolve(attribute, types, money_scale) for attribute in attributes}
     return RowType(TableName(schema, name), attributes, resolved)
 
 
 def _type(row: tuple[Any, ...]) -> DatabaseType:
-    oid, schema, name, kind, of, modifier, dimensions, delimiter, extension, *fields = row
-    checked: TypeKind = kind
-    return DatabaseType(
-        oid, schema, name, checked, of, modifier, dimensions, delimiter, extension, _attributes(*fields)
-    )
+    *facts, fields = row
+    return replace(DatabaseType(*facts), fields=_attributes(fields))
 
 
-def _attributes(
-    names: list[str | None] | None, types: list[int], modifiers: list[int], dimensions: list[int]
-) -> tuple[Attribute, ...]:
-    return tuple(
-        Attribute(name, oid, modifier, count)
-        for name, oid, modifier, count in zip(
-            names or (), types or (), modifiers or (), dimensions or (), strict=True
-        )
-        if name is not None
-    )
+def _attributes(fields: list[tuple[str, int, int, int]] | None) -> tuple[Attribute, ...]:
+    return tuple(Attribute(*field) for field in fields or ())

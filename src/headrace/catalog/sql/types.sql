@@ -51,19 +51,17 @@ SELECT t.oid::bigint, n.nspname::text, t.typname::text, t.kind, coalesce(t.of, 0
            WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid
              AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
        ), ''),
-       f.names, f.types, f.modifiers, f.dimensions
+       f.fields
 FROM reached JOIN typed t ON t.oid = reached.oid
 JOIN pg_namespace n ON n.oid = t.typnamespace
 CROSS JOIN LATERAL (
-    SELECT array_agg(a.name ORDER BY a.attnum) AS names,
-           array_agg(a.atttypid::bigint ORDER BY a.attnum) AS types,
-           array_agg(a.atttypmod ORDER BY a.attnum) AS modifiers,
-           array_agg(a.attndims::int ORDER BY a.attnum) AS dimensions
+    SELECT json_agg(json_build_array(a.name, a.atttypid::bigint, a.atttypmod, a.attndims)
+                    ORDER BY a.attnum) AS fields
     FROM attribute a WHERE t.kind = 'composite' AND a.attrelid = t.typrelid
 ) AS f
 UNION ALL
 SELECT 0, wanted.schema, wanted.name, '', 0, scale(1::money::numeric), 0, '', '',
-       array_agg(a.name ORDER BY a.attnum), array_agg(a.atttypid::bigint ORDER BY a.attnum),
-       array_agg(a.atttypmod ORDER BY a.attnum), array_agg(a.attndims::int ORDER BY a.attnum)
+       json_agg(json_build_array(a.name, a.atttypid::bigint, a.atttypmod, a.attndims) ORDER BY a.attnum)
+           FILTER (WHERE a.attnum IS NOT NULL)
 FROM wanted LEFT JOIN attribute a ON a.attrelid = wanted.oid
 GROUP BY wanted.schema, wanted.name
