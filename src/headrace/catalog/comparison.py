@@ -117,8 +117,5 @@ def as_stored(column: Column, other: Column) -> bool:
 
 def is_hashed(left: Column, right: Column) -> bool:
     """Return whether `equal` can join sets: an extension's operator may support single values only."""
-    known = [
-        column.base_type == "citext" or column.category == "E" or not is_foreign(column)
-        for column in (left, right)
-    ]
-    return all(known)
+    foreign = [column for column in (left, right) if is_foreign(column)]
+    return all(column.base_type == "citext" or column.category == "E" for column in foreign)

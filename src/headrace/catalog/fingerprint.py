@@ -231,18 +231,11 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
 
 
 def _part(row: Sequence[Any]) -> PartPrint:
-    schema, name, identity, carried, file, persistence, toast, listings, edges, moved = row
-    return PartPrint(
-        TableName(schema, name),
-        identity,
-        None if carried is None else frozenset(carried),
-        file,
-        persistence,
-        toast,
-        frozenset(listings),
-        frozenset((oid, attached) for oid, attached in edges),
-        moved,
-    )
+    schema, name, identity, columns, file, persistence, toast, entries, path, moved = row
+    carried = None if columns is None else frozenset(columns)
+    edges, listings = frozenset((oid, attached) for oid, attached in path), frozenset(entries)
+    table = TableName(schema, name)
+    return PartPrint(table, identity, carried, file, persistence, toast, listings, edges, moved)
 
 
 def _table_json(table: TablePrint) -> dict[str, Any]:

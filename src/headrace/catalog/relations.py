@@ -59,11 +59,8 @@ class TableRelation:
     @property
     def id(self) -> str:
         """Text that tells it from the table's other relations."""
-        keys = (
-            ()
-            if self.through is None
-            else (self.through.table, self.through.left_key, self.through.right_key)
-        )
+        through = self.through
+        keys = () if through is None else (through.table, through.left_key, through.right_key)
         return "|".join(map(str, (self.kind, self.target, *self.columns, *self.references, *keys)))
 
     def is_of(self, field: JoinField | AggregateField) -> bool:
@@ -94,13 +91,10 @@ def judge_relations(
     """Return what `find_relations` does, and the relations that cannot be joined, each with the reason."""
     own_key = key or table.primary_key
     parents = (_parent(catalog, foreign_key) for foreign_key in table.foreign_keys)
-    found, refused = list[TableRelation](), list[tuple[TableRelation, str]]()
-    for relation in (*filter(None, parents), *_children(catalog, table, own_key)):
-        if (reason := _why_not(catalog, table, own_key, relation)) is None:
-            found.append(relation)
-        else:
-            refused.append((relation, reason))
-    return _named_apart(found), refused
+    relations = (*filter(None, parents), *_children(catalog, table, own_key))
+    judged = [(relation, _why_not(catalog, table, own_key, relation)) for relation in relations]
+    found = [relation for relation, reason in judged if reason is None]
+    return _named_apart(found), [(relation, reason) for relation, reason in judged if reason is not None]
 
 
 def _why_not(catalog: Catalog, table: Table, own_key: tuple[str, ...], relation: TableRelation) -> str | None:

@@ -49,16 +49,10 @@ def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
     problem = f"({', '.join(key)}) is no key of {table.name}: "
     if same:
         return _nearly_key(table, same[0], problem)
-    return Advice(
-        f"{problem}no valid unique index has exactly these columns, all NOT NULL", _another_key(table)
-    )
-
-
-def _another_key(table: Table) -> str:
-    for unique in table.unique_keys:
-        if unique.primary and unique.immediate:
-            return f"Write `primary_key: [{', '.join(unique.columns)}]`."
-    return "Add a primary key to the table."
+    primary = [unique for unique in table.unique_keys if unique.primary and unique.immediate]
+    write = f"Write `primary_key: [{', '.join(table.primary_key)}]`."
+    remedy = write if primary else "Add a primary key to the table."
+    return Advice(f"{problem}no valid unique index has exactly these columns, all NOT NULL", remedy)
 
 
 def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:
@@ -67,22 +61,15 @@ def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:
         kind = "PRIMARY KEY" if index.primary else "UNIQUE"
         change = f"DROP CONSTRAINT {identifier(index.index)}, ADD {kind} ({listed})"
         sql = f"ALTER TABLE {quoted(table.name)} {change};"
-        return Advice(
-            f"{problem}the constraint {index.index} is deferrable, so that two rows may share it for a while",
-            f"Run: {sql}",
-            (sql,),
-        )
+        problem += f"the constraint {index.index} is deferrable, so that two rows may share it for a while"
+        return Advice(problem, f"Run: {sql}", (sql,))
     loose = [column for column in table.columns if column.name in index.columns and not column.not_null]
     changes = ", ".join(f"ALTER COLUMN {identifier(column.name)} SET NOT NULL" for column in loose)
     sql = f"ALTER TABLE {quoted(table.name)} {changes};"
     nullable = ", ".join(column.name for column in loose)
-    return Advice(
-        f"{problem}{nullable} may be NULL, and {index.index} tells NULLs apart",
-        f"Write `primary_key: [{', '.join(table.primary_key)}]`, or run: {sql}"
-        if table.primary_key
-        else f"Run: {sql}",
-        (sql,),
-    )
+    write = f"Write `primary_key: [{', '.join(table.primary_key)}]`, or run: {sql}"
+    problem += f"{nullable} may be NULL, and {index.index} tells NULLs apart"
+    return Advice(problem, write if table.primary_key else f"Run: {sql}", (sql,))
 
 
 def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | None:

@@ -153,8 +153,8 @@ class Suggester:
         lines = [
             f"- {relation.kind}: {write_word(_take(relation.name, taken))}",
             *self._target(table, target, relation.key),
+            *indented(self._description(target.name, "")),
         ]
-        lines += indented(self._description(target.name, ""))
         if relation.through is not None:
             through = relation.through
             lines += [
@@ -195,9 +195,8 @@ class Suggester:
         if op == "ids":
             key = target.column(relation.key[0])
             if len(relation.key) > 1 or key is None:
-                raise HeadraceError(
-                    Kind.USAGE, f"the key of {target.name} has several columns", "Use a list."
-                )
+                problem = f"the key of {target.name} has several columns"
+                raise HeadraceError(Kind.USAGE, problem, "Use a list.")
             lines.append(f"  element_type: {next(iter(fitting_tags(key)), 'keyword')}")
         elif column is not None:
             lines.append(f"  column: {write_name(column.name)}")
@@ -221,11 +220,8 @@ class Suggester:
         for value_type in (*wanted, *fitting_tags(column)):
             if reduces(op, value_type, column):
                 return value_type
-        raise HeadraceError(
-            Kind.USAGE,
-            f"{op} takes no {column.type}, as {target.name}.{column.name} is",
-            "Choose another column.",
-        )
+        problem = f"{op} takes no {column.type}, as {target.name}.{column.name} is"
+        raise HeadraceError(Kind.USAGE, problem, "Choose another column.")
 
     def _root(self, root: TableName) -> Table:
         if root not in self.catalog:
@@ -238,11 +234,8 @@ class Suggester:
         if advice is not None:
             raise HeadraceError(Kind.USAGE, advice.problem, advice.remedy)
         if not table.primary_key:
-            raise HeadraceError(
-                Kind.USAGE,
-                f"the table {root} has no primary key",
-                "Add one: a document's id is its row's key.",
-            )
+            remedy = "Add one: a document's id is its row's key."
+            raise HeadraceError(Kind.USAGE, f"the table {root} has no primary key", remedy)
         return table
 
     def _join_at_root(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
@@ -318,10 +311,9 @@ def _fields(lines: list[str]) -> list[str]:
 
 
 def _order(table: Table) -> list[str]:
-    for column in table.columns:
-        if column.category == "N" and column.name.lower() in _POSITIONS:
-            return [f"order_by: [{{column: {write_name(column.name)}}}]"]
-    return []
+    numbers = (column.name for column in table.columns if column.category == "N")
+    name = next((name for name in numbers if name.lower() in _POSITIONS), None)
+    return [] if name is None else [f"order_by: [{{column: {write_name(name)}}}]"]
 
 
 def _own_columns(relation: TableRelation) -> list[str]:

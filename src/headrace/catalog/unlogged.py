@@ -8,7 +8,7 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +126,6 @@ def _pair(old: TablePrint, new: TablePrint, rewritten: frozenset[int]) -> tuple[
     columns = {name: _same_values(old.columns[name], new.columns[name], bool(rewritten)) for name in names}
     # Where a column was altered, a rewrite is the alteration's, and not that of SET UNLOGGED.
     is_altered = new.highest > old.highest or any(columns[name] != new.columns[name] for name in names)
-    settled = _without_doubt if is_altered else lambda part: part
     # One that the log has named and that is still there was not looked at yet: it has come now.
     former = {
         oid: part for oid, part in old.parts.items() if part.persistence != _NAMED or oid not in new.parts
@@ -140,15 +139,9 @@ def _pair(old: TablePrint, new: TablePrint, rewritten: frozenset[int]) -> tuple[
     elsewhere: dict[str, Any] = {"named": old.named, "members": frozenset(), "inherited": False}
     present = {name: replace(new.columns[name], inside=_of_values(new.columns[name])) for name in names}
     return (
-        replace(old, columns=columns, parts=_map_parts(settled, former), **elsewhere),
-        replace(new, columns=present, parts=_map_parts(settled, parts), **elsewhere),
+        replace(old, columns=columns, parts=_without_doubt(former) if is_altered else former, **elsewhere),
+        replace(new, columns=present, parts=_without_doubt(parts) if is_altered else parts, **elsewhere),
     )
-
-
-def _map_parts(
-    change: Callable[[PartPrint], PartPrint], parts: Mapping[int, PartPrint]
-) -> dict[int, PartPrint]:
-    return {oid: change(part) for oid, part in parts.items()}
 
 
 def _same_values(old: ColumnPrint, new: ColumnPrint, is_rewritten_: bool) -> ColumnPrint:
@@ -168,10 +161,10 @@ def _of_values(column: ColumnPrint) -> str:
     return without_collation(column.inside)
 
 
-def _without_doubt(part: PartPrint) -> PartPrint:
-    """Return a relation that was rewritten for its columns: it is not taken for one that was unlogged."""
+def _without_doubt(parts: Mapping[int, PartPrint]) -> dict[int, PartPrint]:
+    """Return relations that were rewritten for their columns: none is taken for one that was unlogged."""
     # 0, on both sides, stands for an entry in a publication: with one no table can have been unlogged.
-    return replace(part, listings=part.listings | {0})
+    return {oid: replace(part, listings=part.listings | {0}) for oid, part in parts.items()}
 
 
 def _reused_names(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[str]:
