@@ -37,70 +37,42 @@ Nothing is armed in production: `reach` then costs one comparison.
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 import threading
 from pathlib import Path
 from typing import Literal
 
-Name = Literal[
-    "early",
-    "planned",
-    "bulk",
-    "applied",
-    "confirmed",
-    "checked",
-    "made",
-    "joined",
-    "range",
-    "filled",
-    "swapped",
-    "deferred",
-    "created",
-    "known",
-    "released",
-    "forgotten",
-    "mirror_unit",
-    "mirror_commit",
-    "mirror_committed",
-    "mirror_noted",
-]
+_Batch = Literal["early", "planned", "bulk", "applied", "confirmed", "deferred"]
+_Generation = Literal["checked", "made", "joined", "range", "filled", "swapped"]
+_Slot = Literal["created", "known", "released", "forgotten"]
+_Mirror = Literal["mirror_unit", "mirror_commit", "mirror_committed", "mirror_noted"]
+Name = _Batch | _Generation | _Slot | _Mirror
+
+_arrivals = itertools.count(1)
+"""How often this process has reached the armed point; `next` is one step for all threads."""
 
 
 def reach(name: Name) -> None:
     """Mark that this process has reached the commit point `name`; returns unless a test armed it."""
-    armed = _armed()
-    if armed is not None and armed.is_due(name):
-        _die(name, armed.mark)
-
-
-class _Armed:
-    def __init__(self, name: str, times: int, mark: Path | None) -> None:
-        self.name = name
-        self.mark = mark
-        self._left = times
-        self._lock = threading.Lock()
-
-    def is_due(self, name: str) -> bool:
-        if name != self.name:
-            return False
-        with self._lock:
-            self._left -= 1
-            return self._left <= 0
+    armed, times = _armed()
+    if name == armed and next(_arrivals) >= times:
+        _die(name)
 
 
 @functools.cache
-def _armed() -> _Armed | None:
+def _armed() -> tuple[str, int]:
     name, _, times = os.environ.get("HEADRACE_FAILPOINT", "").partition(":")
+    return name, int(times or 1)
+
+
+def _die(name: str) -> None:
     mark = os.environ.get("HEADRACE_FAILPOINT_MARK")
-    return _Armed(name, int(times or 1), Path(mark) if mark else None) if name else None
-
-
-def _die(name: str, mark: Path | None) -> None:
-    if mark is None:
+    if mark:
+        Path(mark).write_text(f"{name} {os.getpid()}\n", encoding="utf-8")
+    else:
         # As a crash: no handler, no finally, no flush.
         os.kill(os.getpid(), signal.SIGKILL)
-    else:
-        mark.write_text(f"{name} {os.getpid()}\n", encoding="utf-8")
     # Nothing may be done between the mark and the kill.
     threading.Event().wait()

@@ -81,6 +81,11 @@ def _texts(names: str, example: str, note: str = "") -> TypeRow:
     return TypeRow(tuple(names.split()), ArrowForm.TEXT, Json.STRING, pa.string(), example, note)
 
 
+def _vectors(names: str, element: pa.DataType, example: str, note: str = "", extension: str = "") -> TypeRow:
+    arrow = pa.list_(pa.field("element", element))
+    return TypeRow(tuple(names.split()), ArrowForm.VECTOR, Json.ARRAY, arrow, example, note, extension)
+
+
 TYPES: tuple[TypeRow, ...] = (
     TypeRow(("bool",), ArrowForm.BOOLEAN, Json.BOOLEAN, pa.bool_(), "t"),
     TypeRow(("int2",), ArrowForm.INTEGER, Json.NUMBER, pa.int16(), "-7"),
@@ -133,17 +138,9 @@ TYPES: tuple[TypeRow, ...] = (
     _texts("tsvector tsquery", "'cat':2 'fat':1"),
     _texts("xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot", "16/B374D848"),
     _texts(_NAMED, "public.orders", "the name; with its schema, if that is not `pg_catalog`"),
-    TypeRow(("int2vector",), ArrowForm.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int16())), "1 2"),
-    TypeRow(("oidvector",), ArrowForm.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int64())), "1 2"),
-    TypeRow(
-        ("vector", "halfvec"),
-        ArrowForm.VECTOR,
-        Json.ARRAY,
-        pa.list_(pa.field("element", pa.float32())),
-        "[1,0.5]",
-        "a `sparsevec` is text",
-        "vector",
-    ),
+    _vectors("int2vector", pa.int16(), "1 2"),
+    _vectors("oidvector", pa.int64(), "1 2"),
+    _vectors("vector halfvec", pa.float32(), "[1,0.5]", "a `sparsevec` is text", "vector"),
     TypeRow(
         ("hstore",),
         ArrowForm.MAP,

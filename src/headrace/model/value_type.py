@@ -96,7 +96,7 @@ class ValueType:
     @property
     def as_text(self) -> ValueType:
         """The type of the same column read as PostgreSQL's text, which holds every value."""
-        return ValueType(self.name, ArrowForm.TEXT, Json.STRING, pa.string())
+        return _text(self.name)
 
     @property
     def json_in_composite(self) -> Json:
@@ -116,6 +116,10 @@ class ValueType:
         )
 
 
+def _text(name: str, json: Json = Json.STRING) -> ValueType:
+    return ValueType(name, ArrowForm.TEXT, json, pa.string())
+
+
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:
     """Resolve the type of the values of `attribute`.
 
@@ -125,7 +129,7 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
         money_scale: the decimals of `money` in this database.
     """
     declared = types[attribute.type]
-    kind = ValueType(declared.name, ArrowForm.TEXT, Json.STRING, pa.string())
+    kind = _text(declared.name)
     match declared.kind:
         case "domain":
             dimensions = attribute.dimensions or declared.dimensions
@@ -135,22 +139,15 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
         case "array":
             element = resolve(Attribute("element", declared.of, attribute.modifier), types, money_scale)
             kind = _array(element, types[declared.of].delimiter, max(1, attribute.dimensions))
-        case "range":
-            kind = _nested(
-                declared.name,
-                ArrowForm.RANGE,
-                (resolve(Attribute("bound", declared.of), types, money_scale),),
-            )
-        case "multirange":
-            kind = _nested(
-                declared.name,
-                ArrowForm.MULTIRANGE,
-                (resolve(Attribute("range", declared.of), types, money_scale),),
-            )
+        case "range" | "multirange":
+            form = ArrowForm(declared.kind)
+            part = resolve(Attribute("part", declared.of), types, money_scale)
+            kind = ValueType(declared.name, form, Json.STRING, arrow_of_nested(form, (part,)), (part,))
         case "composite" if declared.fields:
-            kind = _composite(
-                declared, tuple(resolve(field, types, money_scale) for field in declared.fields)
-            )
+            parts = tuple(resolve(field, types, money_scale) for field in declared.fields)
+            names = tuple(field.name for field in declared.fields)
+            arrow = arrow_of_nested(ArrowForm.COMPOSITE, parts, names)
+            kind = ValueType(declared.name, ArrowForm.COMPOSITE, Json.OBJECT, arrow, parts, names)
         case "base":
             kind = _base(declared, attribute.modifier, money_scale)
     return kind
@@ -162,7 +159,7 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     if row is None and declared.schema == "pg_catalog":
         row = _BUILT_IN.get(declared.name)
     if row is None:
-        return ValueType(declared.name, ArrowForm.TEXT, Json.STRING, pa.string())
+        return _text(declared.name)
     if row.form is ArrowForm.DECIMAL:
         return numeric_type(modifier)
     if row.form is ArrowForm.MONEY:
@@ -179,7 +176,7 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
 def numeric_type(modifier: int) -> ValueType:
     """Resolve `numeric(p,s)`; since PostgreSQL 15 s may be negative or greater than p."""
     if modifier < 0:
-        return ValueType("numeric", ArrowForm.TEXT, Json.NUMBER, pa.string())
+        return _text("numeric", Json.NUMBER)
     precision = (modifier - 4) >> 16 & 0xFFFF
     # Eleven bits with a sign, since PostgreSQL 15.
     scale = ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
@@ -187,26 +184,14 @@ def numeric_type(modifier: int) -> ValueType:
     digits = max(precision, scale) if scale >= 0 else precision - scale
     # Arrow and Spark would round; text keeps every digit.
     if digits > MOST_DIGITS:
-        return ValueType(name, ArrowForm.TEXT, Json.NUMBER, pa.string())
+        return _text(name, Json.NUMBER)
     return ValueType(name, ArrowForm.DECIMAL, Json.NUMBER, pa.decimal128(digits, max(scale, 0)))
 
 
 def _array(element: ValueType, delimiter: str, dimensions: int) -> ValueType:
     name = element.name + "[]" * dimensions
     arrow = arrow_of_nested(ArrowForm.ARRAY, (element,), dimensions=dimensions)
-    return ValueType(
-        name, ArrowForm.ARRAY, Json.ARRAY, arrow, (element,), delimiter=delimiter, dimensions=dimensions
-    )
-
-
-def _composite(declared: DatabaseType, parts: tuple[ValueType, ...]) -> ValueType:
-    names = tuple(field.name for field in declared.fields)
-    arrow = arrow_of_nested(ArrowForm.COMPOSITE, parts, names)
-    return ValueType(declared.name, ArrowForm.COMPOSITE, Json.OBJECT, arrow, parts, names)
-
-
-def _nested(name: str, form: ArrowForm, parts: tuple[ValueType, ...]) -> ValueType:
-    return ValueType(name, form, Json.STRING, arrow_of_nested(form, parts), parts)
+    return ValueType(name, ArrowForm.ARRAY, Json.ARRAY, arrow, (element,), (), delimiter, dimensions)
 
 
 def arrow_of_nested(
@@ -262,21 +247,13 @@ def type_from_json(written: dict[str, Any]) -> ValueType:
     parts = tuple(type_from_json(part) for part in written.get("parts", ()))
     names = tuple(written.get("names", ()))
     dimensions = int(written.get("dimensions", 1))
-    arrow = (
-        _arrow_of_spark(written["spark"])
-        if "spark" in written
-        else arrow_of_nested(form, parts, names, dimensions)
-    )
-    return ValueType(
-        str(written["name"]),
-        form,
-        Json[written["json"]],
-        arrow,
-        parts,
-        names,
-        str(written.get("delimiter", " " if form is ArrowForm.VECTOR else ",")),
-        dimensions,
-    )
+    delimiter = str(written.get("delimiter", " " if form is ArrowForm.VECTOR else ","))
+    if "spark" in written:
+        arrow = _arrow_of_spark(written["spark"])
+    else:
+        arrow = arrow_of_nested(form, parts, names, dimensions)
+    name, json = str(written["name"]), Json[written["json"]]
+    return ValueType(name, form, json, arrow, parts, names, delimiter, dimensions)
 
 
 def _arrow_of_spark(spark: str) -> pa.DataType:
