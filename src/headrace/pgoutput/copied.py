@@ -19,6 +19,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.model.value_type import ValueType
 from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values
+from headrace.pgoutput.cursor import broken
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What stands before the first row: the signature, no flags, no extension."""
@@ -168,9 +169,8 @@ def _bytes(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        raise HeadraceError(
-            Kind.VALUE, f"a text in the column {column.name} is not UTF-8", "Correct it in the database."
-        ) from None
+        problem = f"a text in the column {column.name} is not UTF-8"
+        raise HeadraceError(Kind.VALUE, problem, "Correct it in the database.") from None
 
 
 _NEGATIVE, _SIGNS = 0x4000, (0, 0x4000)
@@ -226,8 +226,4 @@ def _check(fields: _Fields, fits: npt.NDArray[np.bool_], column: CopiedColumn) -
 
 
 def _broken(what: str) -> HeadraceError:
-    return HeadraceError(
-        Kind.PROTOCOL,
-        f"the rows of the database cannot be read: {what}",
-        "Check that nothing between server and Headrace alters the stream, and report this.",
-    )
+    return broken(what, "the rows of the database cannot be read")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 from headrace.errors import HeadraceError, Kind
 
 
-def broken(what: str) -> HeadraceError:
-    """Return the error for bytes that are no pgoutput message."""
-    return HeadraceError(
-        Kind.PROTOCOL,
-        f"the replication stream is broken: {what}",
-        "Check that nothing between server and Headrace alters the stream, and report this.",
-    )
+def broken(what: str, consequence: str = "the replication stream is broken") -> HeadraceError:
+    """Return the error for bytes that are no pgoutput message, or none of another binary form."""
+    remedy = "Check that nothing between server and Headrace alters the stream, and report this."
+    return HeadraceError(Kind.PROTOCOL, f"{consequence}: {what}", remedy)
 
 
 class Cursor:
@@ -25,37 +20,29 @@ class Cursor:
         self._data = data
         self._position = 0
 
-    def _number(self, form: struct.Struct) -> int:
-        try:
-            (value,) = form.unpack_from(self._data, self._position)
-        except struct.error as error:
-            raise broken(f"a message of {len(self._data)} bytes ends too early") from error
-        self._position += form.size
-        return int(value)
-
     def uint8(self) -> int:
         """Read one byte."""
-        return self._number(_UINT8)
+        return int.from_bytes(self.take(1))
 
     def uint16(self) -> int:
         """Read two bytes, unsigned."""
-        return self._number(_UINT16)
+        return int.from_bytes(self.take(2))
 
     def int32(self) -> int:
         """Read four bytes, signed."""
-        return self._number(_INT32)
+        return int.from_bytes(self.take(4), signed=True)
 
     def uint32(self) -> int:
         """Read four bytes, unsigned."""
-        return self._number(_UINT32)
+        return int.from_bytes(self.take(4))
 
     def int64(self) -> int:
         """Read eight bytes, signed."""
-        return self._number(_INT64)
+        return int.from_bytes(self.take(8), signed=True)
 
     def uint64(self) -> int:
         """Read eight bytes, unsigned."""
-        return self._number(_UINT64)
+        return int.from_bytes(self.take(8))
 
     def take(self, size: int) -> bytes:
         """Read the next `size` bytes."""
@@ -88,11 +75,3 @@ class Cursor:
         left = len(self._data) - self._position
         if left:
             raise broken(f"{left} bytes are left after a message")
-
-
-_UINT8 = struct.Struct(">B")
-_UINT16 = struct.Struct(">H")
-_INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
-_INT64 = struct.Struct(">q")
-_UINT64 = struct.Struct(">Q")

@@ -65,14 +65,6 @@ def _message(cursor: Cursor) -> LogicalMessage:
     return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.int32()))
 
 
-def _stream_start(cursor: Cursor) -> StreamStart:
-    return StreamStart(cursor.uint32(), cursor.uint8() == 1)
-
-
-def _stream_stop(_: Cursor) -> StreamStop:
-    return StreamStop()
-
-
 def _stream_commit(cursor: Cursor) -> StreamCommit:
     xid = cursor.uint32()
     # Flags, which PostgreSQL does not use yet.
@@ -80,16 +72,12 @@ def _stream_commit(cursor: Cursor) -> StreamCommit:
     return StreamCommit(xid, cursor.uint64(), cursor.uint64(), cursor.int64() + POSTGRES_EPOCH_US)
 
 
-def _stream_abort(cursor: Cursor) -> StreamAbort:
-    return StreamAbort(cursor.uint32(), cursor.uint32())
-
-
 _READERS: dict[str, Callable[[Cursor], Message]] = {
     "R": _relation,
     "T": _truncate,
     "M": _message,
-    "S": _stream_start,
-    "E": _stream_stop,
+    "S": lambda cursor: StreamStart(cursor.uint32(), cursor.uint8() == 1),
+    "E": lambda _: StreamStop(),
     "c": _stream_commit,
-    "A": _stream_abort,
+    "A": lambda cursor: StreamAbort(cursor.uint32(), cursor.uint32()),
 }

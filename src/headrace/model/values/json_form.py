@@ -20,7 +20,6 @@ from headrace.model.values.conversion import UnreadableError, mask_of, not_read
 from headrace.model.values.convert import Texts, whole
 from headrace.model.values.texts import leaves, map_pairs, render_tree
 
-_NO_NUMBER = pa.array(["NaN", "Infinity", "-Infinity"])
 _TO_ESCAPE = r'["\\\x00-\x1f]'
 
 
@@ -62,7 +61,7 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
         case Json.NUMBER:
             plain = scalars.amounts(texts, kind.arrow.scale) if kind.form is ArrowForm.MONEY else texts
             # numeric knows NaN and the infinities, JSON does not.
-            special = pc.is_in(texts, _NO_NUMBER)
+            special = pc.is_in(texts, scalars.NOT_FINITE)
             return pc.if_else(special, _quoted(texts), plain) if pc.any(special).as_py() else plain
         case Json.MOMENT:
             return _quoted(_moments(kind, texts))

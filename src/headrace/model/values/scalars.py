@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from headrace.model.values.conversion import Converted, UnreadableError, cast
 
-_NO_DECIMAL = pa.array(["NaN", "Infinity", "-Infinity"])
+NOT_FINITE = pa.array(["NaN", "Infinity", "-Infinity"])
 _NO_DIGIT = 255
 _HEX = np.full(256, _NO_DIGIT, np.uint8)
 _HEX[list(b"0123456789abcdef")] = np.arange(16)
@@ -30,7 +30,7 @@ def booleans(texts: pa.StringArray) -> Converted:
 
 def decimals(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
     """Convert `numeric` with declared digits; of what PostgreSQL allows there, only NaN does not fit."""
-    special = pc.is_in(texts, _NO_DECIMAL)
+    special = pc.is_in(texts, NOT_FINITE)
     if not pc.any(special).as_py():
         return Converted(cast(texts, arrow))
     values = cast(pc.if_else(special, None, texts), arrow)
