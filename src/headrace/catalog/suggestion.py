@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from headrace.catalog.comparison import INTEGERS
 from headrace.catalog.hints import Hints
 from headrace.catalog.relations import TableRelation, judge_relations
 from headrace.catalog.remedies import key_advice, table_advice
@@ -216,7 +217,7 @@ class Suggester:
     def _value_type(self, target: Table, op: str, column: Column) -> str:
         wanted = ["decimal"] if op == "sum" and column.base_type == "numeric" else []
         if op == "sum":
-            wanted += ["long"] if column.base_type in {"int2", "int4", "int8"} else ["double"]
+            wanted += ["long"] if column.base_type in INTEGERS else ["double"]
         for value_type in (*wanted, *fitting_tags(column)):
             if reduces(op, value_type, column):
                 return value_type

@@ -6,7 +6,7 @@ import math
 import struct
 from decimal import Decimal
 
-from headrace.catalog.comparison import BUILT_IN, is_foreign
+from headrace.catalog.comparison import BUILT_IN, INTEGERS, is_foreign
 from headrace.catalog.table import Column
 from headrace.schema.language import READS, SCALARS, TEXTUAL
 from headrace.schema.tree import ColumnField, Scalar
@@ -32,7 +32,6 @@ _ALIASES = {
 
 _WITHOUT_ORDER = frozenset({"json", "xml", "point", "box", "polygon", "path", "circle", "line", "lseg"})
 _NUMBERS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
-_INTEGERS = frozenset({"int2", "int4", "int8"})
 _WHOLE = {
     "byte": (-(2**7), 2**7),
     "short": (-(2**15), 2**15),
@@ -154,7 +153,5 @@ def collects(element_type: str, column: Column) -> bool:
     if element_type in TEXTUAL or reads(element_type, column):
         return True
     return (
-        element_type in _NUMBERS
-        and column.base_type in _INTEGERS
-        and element_type not in ("short", "integer")
+        element_type in _NUMBERS and column.base_type in INTEGERS and element_type not in ("short", "integer")
     )

@@ -29,7 +29,7 @@ def _filter(record: MappingReader) -> Filter:
         raw, unsafe = record.text("raw"), record.boolean("unsafe", default=False)
         problem = raw_problem(raw, unsafe=unsafe) if raw else None
         if problem is not None:
-            record.mistakes.add(record.at("raw"), problem, RAW_REMEDY)
+            record.note(problem, RAW_REMEDY, "raw")
         return Filter(op="raw", column=None, values=(), raw=raw, place=record.at("raw"), unsafe=unsafe)
     record.refuse("unsafe", "only a raw filter takes 'unsafe'")
     column = record.identifier("column")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, ScalarNode
 
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant, nearest
@@ -47,12 +47,10 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
             continue
         # JSON with one key twice: a reader takes either value.
         if field.key and field.key in seen:
-            first = seen[field.key].place.line
-            record.mistakes.add(
-                field.place,
-                f"the document key {field.key!r} stands twice (first in line {first})",
-                "Rename one of them and set `column:`.",
+            problem = (
+                f"the document key {field.key!r} stands twice (first in line {seen[field.key].place.line})"
             )
+            record.mistakes.add(field.place, problem, "Rename one of them and set `column:`.")
         seen.setdefault(field.key, field)
         result.append(field)
     return tuple(result)
@@ -92,11 +90,10 @@ def _tag(mistakes: Mistakes, node: MappingNode) -> str | None:
     if len(tags) == 1:
         return tags[0]
     if tags:
-        mistakes.add(
-            node, f"a field has one type key, this one has {' and '.join(tags)}", "Keep one of them."
-        )
-        return None
-    _add_missing_tag(mistakes, node, words)
+        problem = f"a field has one type key, this one has {' and '.join(tags)}"
+        mistakes.add(node, problem, "Keep one of them.")
+    else:
+        _add_missing_tag(mistakes, node, words)
     return None
 
 
@@ -105,20 +102,15 @@ def _add_missing_tag(mistakes: Mistakes, node: MappingNode, words: Sequence[str]
     for word in words:
         near = nearest(word, language.TAGS)
         if near is not None and word not in _ALL_SIBLINGS:
-            mistakes.add(_key_node(node, word), f"unknown type {word!r}", f"Did you mean {near!r}?")
+            key = next(key for key, _ in node.value if key.value == word)
+            mistakes.add(key, f"unknown type {word!r}", f"Did you mean {near!r}?")
             return
-    mistakes.add(
-        node,
-        f"a field without a type key (its keys: {', '.join(words) or 'none'})",
-        "Begin it with `- keyword: name`; types are " + ", ".join(language.TAGS) + ".",
-    )
+    problem = f"a field without a type key (its keys: {', '.join(words) or 'none'})"
+    remedy = f"Begin it with `- keyword: name`; types are {', '.join(language.TAGS)}."
+    mistakes.add(node, problem, remedy)
 
 
 _ALL_SIBLINGS = {word for words in language.SIBLINGS.values() for word in words}
-
-
-def _key_node(node: MappingNode, word: str) -> Node:
-    return next((key for key, _ in node.value if key.value == word), node)
 
 
 def _own_column(record: MappingReader, key: str) -> str:
@@ -135,11 +127,11 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
     for word in transforms:
         if word not in ("lowercase", "trim"):
             remedy = meant(word, ("lowercase", "trim"))
-            record.mistakes.add(record.at("transforms"), f"unknown transform {word!r}", remedy)
+            record.note(f"unknown transform {word!r}", remedy, "transforms")
     variants = record.texts("variants") if tag == "enum" else ()
     # Their order is the order in searches: twice would have two places.
     if len(set(variants)) < len(variants):
-        record.mistakes.add(record.at("variants"), "a variant stands twice", "Name each once, lowest first.")
+        record.note("a variant stands twice", "Name each once, lowest first.", "variants")
     return ColumnField(
         key=key,
         tag=tag,
@@ -167,9 +159,7 @@ def _constant(record: MappingReader, key: str) -> ConstantField:
 def _geo(record: MappingReader, key: str) -> GeoField:
     pair = record.has("lat"), record.has("lon")
     if any(pair) and (not all(pair) or record.has("column")):
-        record.mistakes.add(
-            record.place, "a geo field takes lat and lon, or one column", "Give both, or `column:` alone."
-        )
+        record.note("a geo field takes lat and lon, or one column", "Give both, or `column:` alone.")
     return GeoField(
         key=key,
         lat=record.identifier("lat") if all(pair) else None,
@@ -185,9 +175,7 @@ def _map(record: MappingReader, key: str) -> MapField:
     values = record.choice("values", language.MAP_VALUES, required=False)
     dynamic = record.boolean("dynamic", default=False)
     if not record.has("values") and not dynamic:
-        record.mistakes.add(
-            record.place, "a map needs 'values', the type that all its values share", "Write `values: text`."
-        )
+        record.note("a map needs 'values', the type that all its values share", "Write `values: text`.")
     return MapField(
         key=key,
         column=_own_column(record, key),
@@ -243,11 +231,8 @@ def _scalar(record: MappingReader, fields: tuple[Field, ...]) -> bool:
     """Read whether the value of the join's only field stands in place of an object."""
     scalar = record.boolean("scalar", default=False)
     if scalar and not (len(fields) == 1 and isinstance(fields[0], ColumnField | GeoField | MapField)):
-        record.mistakes.add(
-            record.at("scalar"),
-            "scalar takes exactly one field, of a column of the related table",
-            "Leave one such field, or remove `scalar:`.",
-        )
+        problem = "scalar takes exactly one field, of a column of the related table"
+        record.note(problem, "Leave one such field, or remove `scalar:`.", "scalar")
     return scalar
 
 
@@ -267,8 +252,7 @@ def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]
     )
     sides = (primary_key, through.right_references), (parent.primary_key, through.left_references)
     if any(len(side_key) > 1 and not references for side_key, references in sides):
-        record.mistakes.add(
-            junction.place,
+        junction.note(
             "a junction joins by one column on each side, and a key here has several",
             "Join the junction table with has_many and its target with belongs_to, or name the columns that "
             "its own equal with `left_references` and `right_references`.",
@@ -280,12 +264,9 @@ def _check_same_count(
     record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]
 ) -> None:
     if target and len(columns) != len(target):
-        record.mistakes.add(
-            record.at(key),
-            f"{key!r} names {quantity(len(columns), 'column')} for a key of {len(target)} "
-            f"({', '.join(target)})",
-            "Name as many columns as the key has, in its order.",
-        )
+        counted = f"{quantity(len(columns), 'column')} for a key of {len(target)}"
+        problem = f"{key!r} names {counted} ({', '.join(target)})"
+        record.note(problem, "Name as many columns as the key has, in its order.", key)
 
 
 def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
@@ -300,7 +281,7 @@ def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> Aggr
     if has_key == has_junction:
         add = "Add `foreign_key:`, the related table's column that points here."
         problem = f"{op} needs exactly one of 'foreign_key' and 'through'"
-        record.mistakes.add(record.place, problem, "Keep one of them." if has_key else add)
+        record.note(problem, "Keep one of them." if has_key else add)
     foreign_key = record.identifiers("foreign_key", required=False)
     references = record.identifiers("references", required=False) if foreign_key else ()
     if has_junction:

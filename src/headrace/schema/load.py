@@ -79,7 +79,7 @@ def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete
         return None
     if marker.has("column") == marker.has("field"):
         problem = "soft_delete takes exactly one of 'column' and 'field'"
-        marker.mistakes.add(marker.place, problem, "Name the marker's column.")
+        marker.note(problem, "Name the marker's column.")
         return None
     column = marker.identifier("column") if marker.has("column") else _column_of(marker, fields)
     return SoftDelete(column, read_filters(marker, "when"), marker.place)
@@ -95,5 +95,5 @@ def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
             return field.column
     if key:
         problem = f"no field of this row's own columns is called {key!r}"
-        marker.mistakes.add(marker.at("field"), problem, "Name the `column:`.")
+        marker.note(problem, "Name the `column:`.", "field")
     return ""

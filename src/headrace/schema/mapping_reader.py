@@ -62,11 +62,8 @@ def fold_name(mistakes: Mistakes, node: Node, text: str) -> str:
     else:
         name = name.lower()
         if not _IDENTIFIER.fullmatch(name):
-            mistakes.add(
-                node,
-                f"{text!r} is not a PostgreSQL name",
-                """A name with other characters stands in SQL double quotes: '"Order ID"'.""",
-            )
+            remedy = """A name with other characters stands in SQL double quotes: '"Order ID"'."""
+            mistakes.add(node, f"{text!r} is not a PostgreSQL name", remedy)
             return ""
     if len(name.encode()) > _MAX_NAME_LENGTH:
         mistakes.add(node, f"the name {name[:20]!r}… is longer than 63 bytes", "PostgreSQL has no such name.")
@@ -81,11 +78,8 @@ def read_document_key(mistakes: Mistakes, node: Node) -> str:
         return ""
     key = str(node.value).strip()
     if not _KEY.fullmatch(key) or len(key) > _MAX_NAME_LENGTH:
-        mistakes.add(
-            node,
-            f"{key[:80]!r} cannot be a document key",
-            "Use letters, digits and _, at most 63, not beginning with a digit.",
-        )
+        remedy = "Use letters, digits and _, at most 63, not beginning with a digit."
+        mistakes.add(node, f"{key[:80]!r} cannot be a document key", remedy)
         return ""
     return key
 
@@ -127,17 +121,21 @@ class MappingReader:
         """Return where the value of `key` stands, or else where the mapping begins."""
         return self.mistakes.source.place_of(self._values.get(key, self.node))
 
+    def note(self, problem: str, remedy: str, key: str = "") -> None:
+        """Note a mistake in the value of `key`, or in the mapping."""
+        self.mistakes.add(self.at(key), problem, remedy)
+
     def need(self, key: str, remedy: str = "") -> Node | None:
         """Return the node of `key`; note its absence."""
         node = self.get(key)
         if node is None:
-            self.mistakes.add(self.place, f"{self.what} has no {key!r}", remedy or f"Add `{key}:`.")
+            self.note(f"{self.what} has no {key!r}", remedy or f"Add `{key}:`.")
         return node
 
     def refuse(self, key: str, problem: str, remedy: str = "") -> None:
         """Note that `key` may not stand here, if it does."""
         if self.has(key):
-            self.mistakes.add(self.at(key), problem, remedy or f"Remove `{key}:`.")
+            self.note(problem, remedy or f"Remove `{key}:`.", key)
 
     def identifier(self, key: str, default: str | None = None) -> str:
         """Read a PostgreSQL name; without `default` it is required."""
@@ -193,7 +191,7 @@ class MappingReader:
         """Read one of `words`; empty where it is absent or wrong."""
         word = self.text(key, required=required)
         if word and word not in words:
-            self.mistakes.add(self.at(key), f"unknown {key} {word!r}", meant(word, words))
+            self.note(f"unknown {key} {word!r}", meant(word, words), key)
             return ""
         return word
 
