@@ -190,7 +190,10 @@ def type_definitions(found: Fingerprint, usage: Usage) -> list[object]:
 
 def describe_changed_types(before: Iterable[Sequence[Any]], now: Iterable[Sequence[Any]]) -> str:
     """Say what differs between two results of `type_definitions`."""
-    types_before, types_now = (_types_by_column(types) for types in (before, now))
+    types_before, types_now = (
+        {(schema, table, name): definition for schema, table, name, *definition in types}
+        for types in (before, now)
+    )
     for column in sorted(types_before.keys() | types_now.keys()):
         schema, table, name = column
         what = f"column `{name}` of {TableName(schema, table)}"
@@ -203,10 +206,6 @@ def describe_changed_types(before: Iterable[Sequence[Any]], now: Iterable[Sequen
             kinds = f" from {old} to {new}" if old != new else f" {old}"
             return f"{what} changed its type{kinds}"
     return "the types of its columns changed"
-
-
-def _types_by_column(types: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str], tuple[str, Any]]:
-    return {(schema, table, name): (type_, inside) for schema, table, name, type_, inside in types}
 
 
 def table_print(content: Mapping[str, Any]) -> TablePrint:

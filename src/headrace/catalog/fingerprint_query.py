@@ -48,16 +48,9 @@ def read_once(
     # Before the rest: what ends meanwhile counts as not ended, which is on the safe side.
     [(ended,)] = session.query(_BEFORE)
     sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if session.server_version >= PARTS_SINCE else "")
-    rows = session.query(
-        sql,
-        (
-            *name_arrays(names),
-            *name_arrays([name for name, _ in columns]),
-            [column for _, column in columns],
-            publication,
-            with_expressions,
-        ),
-    )
+    tables_of_columns, names_of_columns = [name for name, _ in columns], [column for _, column in columns]
+    arrays = (*name_arrays(names), *name_arrays(tables_of_columns), names_of_columns)
+    rows = session.query(sql, (*arrays, publication, with_expressions))
     publications = session.query(_PUBLICATION, (publication,))
     return Fingerprint(
         {TableName(schema, name): table_print(table) for schema, name, table in rows},

@@ -25,8 +25,7 @@ _EQUALITY = ("btree", "hash")
 _Row = TypeVar("_Row")
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
+class _Index(NamedTuple):
     name: str
     method: str
     unique: bool
@@ -34,7 +33,7 @@ class _Index:
     immediate: bool
     identity: bool
     partial: bool
-    columns: tuple[str | None, ...]
+    columns: list[str | None]
     """In index order; None stands for an expression."""
 
     @property
@@ -107,7 +106,7 @@ def _read_details(session: ReadSession, kinds: Mapping[int, str]) -> _Details:
     return _Details(
         leaves,
         _read(session, _COLUMNS, all_oids, lambda row: Column(*row)),
-        _read(session, _INDEXES, all_oids, _index),
+        _read(session, _INDEXES, all_oids, lambda row: _Index(*row)),
         _read(session, _FOREIGN_KEYS, kinds, lambda row: row),
         _read(session, _READ_BY_VIEWS, views, lambda row: row) if views else {},
     )
@@ -149,11 +148,6 @@ def _table(row: tuple[Any, ...], details: _Details) -> Table:
         inherited=inherited,
         reads=tuple(TableName(*read) for read in details.read_by_view.get(oid, [])),
     )
-
-
-def _index(row: tuple[Any, ...]) -> _Index:
-    *facts, columns = row
-    return _Index(*facts, tuple(columns))  # type: ignore[call-arg]  # mypy does not count a starred list
 
 
 def _unique_keys(indexes: Sequence[_Index], columns: Sequence[Column]) -> tuple[UniqueKey, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +56,11 @@ class MessageBatch:
         begin[:1] = 0
         begin[1:] = end[:-1]
         return cls(np.frombuffer(data, np.uint8), begin, end)
+
+
+def windows(data: Bytes, form: str) -> npt.NDArray[Any]:
+    """Return the number that begins at each address of a buffer, without a copy."""
+    return np.ndarray((max(len(data) - np.dtype(form).itemsize + 1, 0),), form, data, strides=(1,))
 
 
 def take_values(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values
+from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values, windows
 from headrace.pgoutput.cursor import broken
 
 Letters = npt.NDArray[np.uint8]
@@ -48,9 +48,7 @@ class Numerals:
         self._data = data
 
     def _at(self, positions: Numbers, form: str) -> Numbers:
-        size = np.dtype(form).itemsize
-        windows = np.ndarray((max(len(self._data) - size + 1, 0),), form, self._data, strides=(1,))
-        return windows[positions].astype(np.int64)
+        return windows(self._data, form)[positions].astype(np.int64)
 
     def uint16(self, positions: Numbers) -> Numbers:
         """Read two bytes at each position."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.value_type import ValueType
-from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values
+from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers, take_values, windows
 from headrace.pgoutput.cursor import broken
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -101,7 +101,7 @@ def decode_copied(batch: MessageBatch, columns: Sequence[CopiedColumn]) -> pa.Re
     Raises:
         HeadraceError: PROTOCOL where the bytes are no such rows; VALUE where a text is no UTF-8.
     """
-    if (_windows(batch.data, ">u2")[batch.begin] != len(columns)).any():
+    if (windows(batch.data, ">u2")[batch.begin] != len(columns)).any():
         raise _broken("a row has another number of fields than columns were asked for")
     found = _find_fields(batch, len(columns))
     arrays = [_decode(batch.data, column, fields) for column, fields in zip(columns, found, strict=True)]
@@ -125,7 +125,7 @@ class _Fields:
 def _find_fields(batch: MessageBatch, columns: int) -> list[_Fields]:
     """Return where the fields of each column lie, all of them inside of their rows."""
     position, last = batch.begin + 2, len(batch.data) - SLACK
-    lengths_at = _windows(batch.data, ">i4")
+    lengths_at = windows(batch.data, ">i4")
     found = []
     for _ in range(columns):
         if position.max(initial=0) > last:
@@ -151,7 +151,7 @@ def _decode(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
         return _bytes(data, column, fields)
     stored = np.dtype(form)
     _check(fields, fields.size == stored.itemsize, column)
-    values = _windows(data, form)[fields.begin].astype(stored.newbyteorder("="))
+    values = windows(data, form)[fields.begin].astype(stored.newbyteorder("="))
     if arrow == pa.bool_():
         return pa.array(values != 0, arrow, mask=fields.missing)
     if column.oid == _OID:
@@ -180,7 +180,7 @@ _POWERS = (10**_GROUP) ** np.arange(_MAX_DIGITS // _GROUP + 1, dtype=np.int64)
 
 def _decimals(data: Bytes, column: CopiedColumn, precision: int, scale: int, fields: _Fields) -> pa.Array:
     """Decode numerics: groups of four decimal digits, the first of which counts 10⁴ to the power `weight`."""
-    words = _windows(data, ">u2")
+    words = windows(data, ">u2")
     groups = words[fields.begin].astype(np.int64)
     if fields.missing is not None:
         groups[fields.missing] = 0
@@ -211,11 +211,6 @@ def _numbers(arrow: pa.DataType, values: npt.NDArray[Any], missing: npt.NDArray[
     """Return fixed-width values as an Arrow array over the same memory."""
     valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(arrow, len(values), [valid, pa.py_buffer(values)])
-
-
-def _windows(data: Bytes, form: str) -> npt.NDArray[Any]:
-    """Return the number that begins at each address."""
-    return np.ndarray((len(data) - np.dtype(form).itemsize + 1,), form, data, strides=(1,))
 
 
 def _check(fields: _Fields, fits: npt.NDArray[np.bool_], column: CopiedColumn) -> None:

@@ -88,10 +88,9 @@ def _ends_in_escape(pattern: str) -> bool:
 
 def read_order(record: MappingReader) -> tuple[OrderBy, ...]:
     """Read the terms of `order_by`."""
-    return tuple(
-        OrderBy(
-            column=term.identifier("column"),
-            descending=term.choice("direction", ("asc", "desc"), required=False) == "desc",
-        )
-        for term in record.records("order_by", language.ORDER, "an order_by term")
-    )
+    terms = record.records("order_by", language.ORDER, "an order_by term")
+    return tuple(OrderBy(term.identifier("column"), _is_descending(term)) for term in terms)
+
+
+def _is_descending(term: MappingReader) -> bool:
+    return term.choice("direction", ("asc", "desc"), required=False) == "desc"

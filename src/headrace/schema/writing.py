@@ -34,8 +34,7 @@ def write_word(word: str) -> str:
 
 def write_text(text: str) -> str:
     """Return a text as the value of a key, on one line."""
-    is_plain = _PLAIN_TEXT.fullmatch(text) and text == text.strip() and core_type(text) == "str"
-    return text if is_plain else quote(text)
+    return _quote_unless(_PLAIN_TEXT, text)
 
 
 def write_scalar(value: Scalar) -> str:
@@ -44,8 +43,12 @@ def write_scalar(value: Scalar) -> str:
         return "true" if value else "false"
     if not isinstance(value, str):
         return repr(value)
-    is_plain = _FLOW_TEXT.fullmatch(value) and value == value.strip() and core_type(value) == "str"
-    return value if is_plain else quote(value)
+    return _quote_unless(_FLOW_TEXT, value)
+
+
+def _quote_unless(plain: re.Pattern[str], text: str) -> str:
+    is_plain = plain.fullmatch(text) and text == text.strip() and core_type(text) == "str"
+    return text if is_plain else quote(text)
 
 
 def quote(text: str) -> str:

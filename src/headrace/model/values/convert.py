@@ -63,12 +63,8 @@ def convert_fitting(kind: ValueType, texts: Texts, column: str) -> Converted:
         pass
     distinct = whole(texts).dictionary_encode()
     converted = [_convert_single(kind, text, column) for text in distinct.dictionary]
-    values = pa.concat_arrays(
-        [
-            pa.nulls(1, kind.arrow),
-            *(pa.nulls(1, kind.arrow) if value is None else value for value in converted),
-        ]
-    )
+    nothing = pa.nulls(1, kind.arrow)
+    values = pa.concat_arrays([nothing, *(nothing if value is None else value for value in converted)])
     place = distinct.indices.fill_null(-1).to_numpy() + 1
     unfit = np.array([False, *(value is None for value in converted)])
     return Converted(values.take(pa.array(place)), np.flatnonzero(unfit[place]))

@@ -172,8 +172,5 @@ def depth(tree: Tree) -> int:
 
 def render_tree(tree: Tree, next_leaf: Callable[[], str]) -> str:
     """Render the tree as a JSON array; `next_leaf` returns the JSON of one element after the other."""
-    return (
-        "["
-        + ",".join(render_tree(item, next_leaf) if isinstance(item, list) else next_leaf() for item in tree)
-        + "]"
-    )
+    parts = (render_tree(item, next_leaf) if isinstance(item, list) else next_leaf() for item in tree)
+    return f"[{','.join(parts)}]"
