@@ -64,8 +64,8 @@ class _Details:
     leaves: Mapping[int, list[_Leaf]]
     columns: Mapping[int, list[Column]]
     indexes: Mapping[int, list[_Index]]
-    foreign_keys: Mapping[int, list[tuple[Any, ...]]]
-    read_by_view: Mapping[int, list[tuple[Any, ...]]]
+    foreign_keys: Mapping[int, list[ForeignKey]]
+    read_by_view: Mapping[int, list[TableName]]
 
     def identity(self, oid: int, letter: str) -> _Identity:
         """Return what an old tuple of a table that holds rows carries."""
@@ -107,8 +107,8 @@ def _read_details(session: ReadSession, kinds: Mapping[int, str]) -> _Details:
         leaves,
         _read(session, _COLUMNS, all_oids, lambda row: Column(*row)),
         _read(session, _INDEXES, all_oids, lambda row: _Index(*row)),
-        _read(session, _FOREIGN_KEYS, kinds, lambda row: row),
-        _read(session, _READ_BY_VIEWS, views, lambda row: row) if views else {},
+        _read(session, _FOREIGN_KEYS, kinds, _foreign_key),
+        _read(session, _READ_BY_VIEWS, views, lambda row: TableName(*row)) if views else {},
     )
 
 
@@ -138,7 +138,7 @@ def _table(row: tuple[Any, ...], details: _Details) -> Table:
         kind=kind,
         columns=columns,
         unique_keys=_unique_keys(indexes, columns),
-        foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
+        foreign_keys=tuple(dict.fromkeys(details.foreign_keys.get(oid, ()))),
         indexed=_indexed(indexes),
         replica_identity=identity.kind,
         identity_columns=identity.columns,
@@ -146,7 +146,7 @@ def _table(row: tuple[Any, ...], details: _Details) -> Table:
         partitions=tuple(TableName(leaf.schema, leaf.name) for leaf in leaves),
         page_estimate=pages,
         inherited=inherited,
-        reads=tuple(TableName(*read) for read in details.read_by_view.get(oid, [])),
+        reads=tuple(details.read_by_view.get(oid, ())),
     )
 
 
@@ -170,12 +170,9 @@ def _indexed(indexes: Sequence[_Index]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _foreign_keys(rows: Sequence[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
-    keys = [
-        ForeignKey(tuple(own), TableName(schema, name), tuple(other), holds)
-        for schema, name, own, other, holds in rows
-    ]
-    return tuple(dict.fromkeys(keys))
+def _foreign_key(row: tuple[Any, ...]) -> ForeignKey:
+    schema, name, own, other, holds = row
+    return ForeignKey(tuple(own), TableName(schema, name), tuple(other), holds)
 
 
 def _identity(letter: str, columns: Sequence[Column], indexes: Sequence[_Index]) -> _Identity:

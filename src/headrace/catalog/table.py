@@ -27,7 +27,6 @@ class Column:
         collation: the collation's name as SQL; empty for the database's default, or where the type has none.
         element_category: pg_type.typcategory of an array's elements; empty where the column is no array.
         nondeterministic: whether the collation takes texts of different bytes for equal.
-        length: the characters of `varchar(n)` and `char(n)`, domains followed; 0 without a limit.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Column:
     category: str
     not_null: bool
     generated: bool
-    length: int = 0
     base_schema: str = ""
     domain: bool = False
     collation: str = ""

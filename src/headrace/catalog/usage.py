@@ -74,5 +74,3 @@ def own_columns(fields: Iterable[Field]) -> Iterator[str]:
                 yield from (*field.references, *(field.column if isinstance(field, JoinField) else ()))
                 if field.through is not None and field.through.left_references:
                     yield field.through.left_references
-            case _:
-                pass

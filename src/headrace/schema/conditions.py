@@ -26,7 +26,7 @@ def _filter(record: MappingReader) -> Filter:
         for key in ("column", "op", "value"):
             record.refuse(key, f"a raw filter takes no {key!r}")
         # It becomes a part of statements as it is: what could end the condition, or write, is refused.
-        raw, unsafe = record.text("raw"), record.boolean("unsafe", default=False)
+        raw, unsafe = record.text("raw"), record.boolean("unsafe")
         problem = raw_problem(raw, unsafe=unsafe) if raw else None
         if problem is not None:
             record.note(problem, RAW_REMEDY, "raw")

@@ -65,10 +65,10 @@ def remove_item(text: str, at: FieldPath, word: str, number: int) -> str:
     item = items.value[number]
     if items.flow_style:
         raise _by_hand(items, f"{word!r} is written on one line")
-    if len(items.value) > 1:
-        return file.cut_lines(item.start_mark.index, file.end(item))
-    colon = text.index(":", file.end(key)) + 1
     kept = file.cut_lines(item.start_mark.index, file.end(item))
+    if len(items.value) > 1:
+        return kept
+    colon = text.index(":", file.end(key)) + 1
     return f"{kept[:colon]} []{kept[colon:]}"
 
 

@@ -39,12 +39,9 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
     """Read the fields under `fields`; document keys are unique among them."""
     result: list[Field] = []
     seen: dict[str, Field] = {}
-    for node in record.sequence("fields", required=True):
-        if not is_mapping(node, record.mistakes, "a field"):
-            continue
-        field = _field(record.mistakes, node, parent)
-        if field is None:
-            continue
+    nodes = record.sequence("fields", required=True)
+    mappings = (node for node in nodes if is_mapping(node, record.mistakes, "a field"))
+    for field in filter(None, (_field(record.mistakes, node, parent) for node in mappings)):
         # JSON with one key twice: a reader takes either value.
         if field.key and field.key in seen:
             problem = (
@@ -136,7 +133,7 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
         key=key,
         tag=tag,
         column=_own_column(record, key),
-        required=record.boolean("required", default=False),
+        required=record.boolean("required"),
         opensearch=record.text("opensearch") if custom else language.SCALARS[tag],
         place=record.place,
         postgres=record.texts("postgres", required=True) if custom else (),
@@ -165,7 +162,7 @@ def _geo(record: MappingReader, key: str) -> GeoField:
         lat=record.identifier("lat") if all(pair) else None,
         lon=record.identifier("lon") if all(pair) else None,
         column=None if any(pair) else _own_column(record, key),
-        required=record.boolean("required", default=False),
+        required=record.boolean("required"),
         place=record.place,
         options=record.options(),
     )
@@ -173,7 +170,7 @@ def _geo(record: MappingReader, key: str) -> GeoField:
 
 def _map(record: MappingReader, key: str) -> MapField:
     values = record.choice("values", language.MAP_VALUES, required=False)
-    dynamic = record.boolean("dynamic", default=False)
+    dynamic = record.boolean("dynamic")
     if not record.has("values") and not dynamic:
         record.note("a map needs 'values', the type that all its values share", "Write `values: text`.")
     return MapField(
@@ -181,7 +178,7 @@ def _map(record: MappingReader, key: str) -> MapField:
         column=_own_column(record, key),
         values=values or None,
         dynamic=dynamic,
-        required=record.boolean("required", default=False),
+        required=record.boolean("required"),
         place=record.place,
         options=record.options(),
     )
@@ -219,7 +216,7 @@ def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinFie
         filters=read_filters(record),
         order_by=read_order(record),
         limit=record.integer("limit"),
-        required=record.boolean("required", default=False),
+        required=record.boolean("required"),
         options=record.options(),
         table_place=record.at("table"),
         references=references,
@@ -229,7 +226,7 @@ def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinFie
 
 def _scalar(record: MappingReader, fields: tuple[Field, ...]) -> bool:
     """Read whether the value of the join's only field stands in place of an object."""
-    scalar = record.boolean("scalar", default=False)
+    scalar = record.boolean("scalar")
     if scalar and not (len(fields) == 1 and isinstance(fields[0], ColumnField | GeoField | MapField)):
         problem = "scalar takes exactly one field, of a column of the related table"
         record.note(problem, "Leave one such field, or remove `scalar:`.", "scalar")
@@ -274,7 +271,7 @@ def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> Aggr
 
     `distinct` is read for the sake of flusso's files: behind a junction each related row counts once.
     """
-    record.boolean("distinct", default=False)
+    record.boolean("distinct")
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
     has_key, has_junction = record.has("foreign_key"), record.has("through")

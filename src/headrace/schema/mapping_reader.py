@@ -166,15 +166,13 @@ class MappingReader:
             return ""
         return str(node.value)
 
-    def boolean(self, key: str, *, default: bool) -> bool:
-        """Read `true` or `false`."""
+    def boolean(self, key: str) -> bool:
+        """Read `true` or `false`; absent is false."""
         node = self.get(key)
-        if node is None:
-            return default
-        if kind_of(node) != "bool":
+        if node is not None and kind_of(node) != "bool":
             self.mistakes.add_unexpected(node, f"{key!r} must be true or false", "Write true or false.")
-            return default
-        return str(node.value).lower() == "true"
+            return False
+        return node is not None and str(node.value).lower() == "true"
 
     def integer(self, key: str) -> int | None:
         """Read a whole number ≥ 1."""

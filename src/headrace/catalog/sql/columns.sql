@@ -11,13 +11,12 @@ WITH RECURSIVE attribute AS (
     FROM pg_attribute a
     WHERE a.attrelid = ANY ($1::text[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ),
-chain (declared, reached, prefix, modifier) AS (
-    SELECT DISTINCT atttypid, atttypid, '', -1 FROM attribute
+chain (declared, reached, prefix) AS (
+    SELECT DISTINCT atttypid, atttypid, '' FROM attribute
     UNION ALL
     SELECT chain.declared,
            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
-           CASE t.typtype WHEN 'd' THEN chain.prefix ELSE chain.prefix || '_' END,
-           CASE WHEN t.typtype = 'd' AND t.typtypmod <> -1 THEN t.typtypmod ELSE chain.modifier END
+           CASE t.typtype WHEN 'd' THEN chain.prefix ELSE chain.prefix || '_' END
     FROM chain JOIN pg_type t ON t.oid = chain.reached
     WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
 )
@@ -29,8 +28,6 @@ SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod)
        n.nspname::text,
        CASE WHEN chain.prefix = '' THEN base.typcategory ELSE 'A' END::text,
        a.not_null, a.attgenerated <> '',
-       CASE WHEN chain.prefix = '' AND base.oid IN ('varchar'::regtype, 'bpchar'::regtype)
-            THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END,
        (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd',
        coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
                  FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace

@@ -50,7 +50,8 @@ def _json(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.S
         case ArrowForm.COMPOSITE:
             return _composites(kind, texts)
         case ArrowForm.MAP:
-            return pa.array([None if text is None else _map(text) for text in texts.to_pylist()], pa.string())
+            maps = [None if text is None else dict(map_pairs(text)) for text in texts.to_pylist()]
+            return pa.array([None if pairs is None else _dumps(pairs) for pairs in maps], pa.string())
     return _scalar(kind, texts)
 
 
@@ -99,19 +100,15 @@ def _printed(texts: pa.StringArray) -> pa.StringArray:
     """Return texts as JSON strings, escaped as PostgreSQL does."""
     if not pc.any(pc.match_substring_regex(texts, _TO_ESCAPE)).as_py():
         return _quoted(texts)
-    return pa.array([None if text is None else _string(text) for text in texts.to_pylist()], pa.string())
+    return pa.array([None if text is None else _dumps(text) for text in texts.to_pylist()], pa.string())
 
 
 def _quoted(texts: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise('"', texts, '"', "")
 
 
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _map(text: str) -> str:
-    return json.dumps(dict(map_pairs(text)), ensure_ascii=False)
+def _dumps(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _arrays(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.StringArray:
@@ -136,7 +133,7 @@ def _composites(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
         _json(part, pa.array([row[number] for row in rows], pa.string()), in_composite=True).to_pylist()
         for number, part in enumerate(kind.parts)
     ]
-    names = [_string(name) for name in kind.names]
+    names = [_dumps(name) for name in kind.names]
     objects = [
         "{" + ",".join(f"{name}:{value or 'null'}" for name, value in zip(names, values, strict=True)) + "}"
         for values in zip(*columns, strict=True)
