@@ -57,17 +57,13 @@ def judge_differences(session: ReadSession, found: Differences) -> Iterator[Cata
     for arrival in found.arrivals:
         # A foreign table or an unlogged one is a plain difference already.
         has_rows = arrival.part.persistence == "p" and came_with_rows(session, arrival)
-        yield CatalogChange(
-            arrival.table,
-            f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it",
-            Effect.READ_AGAIN if has_rows else Effect.HARMLESS,
-            part=arrival.oid,
-        )
+        what = f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it"
+        effect = Effect.READ_AGAIN if has_rows else Effect.HARMLESS
+        yield CatalogChange(arrival.table, what, effect, part=arrival.oid)
     for departure in found.departures:
-        what = (
-            f"the partition {departure.part.name} of {departure.table} was detached or dropped with its rows"
-        )
-        yield CatalogChange(departure.table, what, Effect.DEPARTED, part=departure.oid)
+        table, name = departure.table, departure.part.name
+        what = f"the partition {name} of {table} was detached or dropped with its rows"
+        yield CatalogChange(table, what, Effect.DEPARTED, part=departure.oid)
     for rewrite in found.rewrites:
         doubt = may_have_been_unlogged(session, rewrite)
         if doubt:

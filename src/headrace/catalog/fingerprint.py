@@ -170,11 +170,9 @@ class Fingerprint:
                 ended=content["ended"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"the catalog as it was cannot be read from the deployment's state: {error!r}",
-                f"Use the version that wrote it; or backfill again. {BACKFILL_AGAIN}",
-            ) from error
+            problem = f"the catalog as it was cannot be read from the deployment's state: {error!r}"
+            remedy = f"Use the version that wrote it; or backfill again. {BACKFILL_AGAIN}"
+            raise HeadraceError(Kind.CONTINUITY, problem, remedy) from error
 
 
 def type_definitions(found: Fingerprint, usage: Usage) -> list[object]:

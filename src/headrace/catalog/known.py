@@ -167,16 +167,14 @@ def _check_given(table: Table, named: tuple[str, ...]) -> None:
     columns = [column.name for column in table.columns]
     for name in named:
         if name not in columns:
-            raise HeadraceError(
-                Kind.USAGE, f"the option tableKeys: {table.name} has no column {name!r}", meant(name, columns)
-            )
+            problem = f"the option tableKeys: {table.name} has no column {name!r}"
+            raise HeadraceError(Kind.USAGE, problem, meant(name, columns))
     missing = [name for name in named if name not in table.identity_columns]
     if missing:
-        raise HeadraceError(
-            Kind.REPLICA_IDENTITY,
-            f"the log does not carry {missing[0]} of deleted rows of {table.name}, which tableKeys names",
-            f"Run: {_remedy(table, named)}",
+        problem = (
+            f"the log does not carry {missing[0]} of deleted rows of {table.name}, which tableKeys names"
         )
+        raise HeadraceError(Kind.REPLICA_IDENTITY, problem, f"Run: {_remedy(table, named)}")
 
 
 def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> UncarriedKeyError:

@@ -152,6 +152,4 @@ def collects(element_type: str, column: Column) -> bool:
     """Return whether `ids` can collect `column` as `element_type`; every key can become text."""
     if element_type in TEXTUAL or reads(element_type, column):
         return True
-    return (
-        element_type in _NUMBERS and column.base_type in INTEGERS and element_type not in ("short", "integer")
-    )
+    return element_type in _NUMBERS - {"short", "integer"} and column.base_type in INTEGERS

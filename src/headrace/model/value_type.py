@@ -108,12 +108,9 @@ class ValueType:
 
     def unfit(self, count: int, total: int, column: str) -> HeadraceError:
         """Return the error that so many of a column's values do not fit into the Arrow type."""
-        return HeadraceError(
-            Kind.VALUE,
-            f"{count:,} of {quantity(total, 'value')} of {column} ({self.name}) do not fit "
-            f"into Spark's {self.spark}",
-            "docs/reference/types.md lists which; read the column as text.",
-        )
+        unfit = f"{count:,} of {quantity(total, 'value')} of {column} ({self.name})"
+        remedy = "docs/reference/types.md lists which; read the column as text."
+        return HeadraceError(Kind.VALUE, f"{unfit} do not fit into Spark's {self.spark}", remedy)
 
 
 def _text(name: str, json: Json = Json.STRING) -> ValueType:

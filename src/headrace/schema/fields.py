@@ -41,12 +41,13 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
     seen: dict[str, Field] = {}
     nodes = record.sequence("fields", required=True)
     mappings = (node for node in nodes if is_mapping(node, record.mistakes, "a field"))
-    for field in filter(None, (_field(record.mistakes, node, parent) for node in mappings)):
+    for field in (_field(record.mistakes, node, parent) for node in mappings):
+        if field is None:
+            continue
         # JSON with one key twice: a reader takes either value.
         if field.key and field.key in seen:
-            problem = (
-                f"the document key {field.key!r} stands twice (first in line {seen[field.key].place.line})"
-            )
+            first = seen[field.key].place.line
+            problem = f"the document key {field.key!r} stands twice (first in line {first})"
             record.mistakes.add(field.place, problem, "Rename one of them and set `column:`.")
         seen.setdefault(field.key, field)
         result.append(field)

@@ -54,8 +54,5 @@ def mask_of(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
 
 def not_read(column: str, type_name: str, error: UnreadableError) -> HeadraceError:
     """Return the user's error for an `UnreadableError` in a column."""
-    return HeadraceError(
-        Kind.VALUE,
-        f"a value of {column} cannot be read as {type_name}: {error}",
-        "If its type was altered meanwhile, start again; else read the column as text.",
-    )
+    remedy = "If its type was altered meanwhile, start again; else read the column as text."
+    return HeadraceError(Kind.VALUE, f"a value of {column} cannot be read as {type_name}: {error}", remedy)
