@@ -81,17 +81,14 @@ def _find_problem(session: ReadSession, name: TableName, columns: Sequence[str])
 
 def _explain(session: ReadSession, name: TableName) -> HeadraceError:
     [(role, may_use_schema, has_row_security)] = session.query(_REASON, (name.schema, name.name))
+    grant = f"GRANT SELECT ON {quoted(name)} TO {identifier(role)};"
     if has_row_security:
         grant = f"ALTER ROLE {identifier(role)} BYPASSRLS;"
         cause = f"row security on {name} would hide rows from the role {role}, and with them documents"
         remedy = f"Run as a superuser: {grant} Or connect as the table's owner."
     elif not may_use_schema:
-        grant = (
-            f"GRANT USAGE ON SCHEMA {identifier(name.schema)} TO {identifier(role)}; "
-            f"GRANT SELECT ON {quoted(name)} TO {identifier(role)};"
-        )
+        grant = f"GRANT USAGE ON SCHEMA {identifier(name.schema)} TO {identifier(role)}; {grant}"
         cause, remedy = f"the role {role} may not use the schema of {name}", f"Run: {grant}"
     else:
-        grant = f"GRANT SELECT ON {quoted(name)} TO {identifier(role)};"
         cause, remedy = f"the role {role} may not read {name}", f"Run: {grant}"
     return HeadraceError(Kind.PRIVILEGE, cause, remedy).mended_by([grant])

@@ -357,12 +357,9 @@ class _Binder:
         for column, name in zip(found, key, strict=True):
             target = right.column(name)
             if column is not None and target is not None and not type_check.are_comparable(column, target):
-                self._error(
-                    place,
-                    f"{left.name}.{column.name} ({_shown(column)}) cannot be compared with "
-                    f"{right.name}.{name} ({_shown(target)})",
-                    "Join by columns of the same type and collation.",
-                )
+                compared = f"{right.name}.{name} ({_shown(target)})"
+                problem = f"{left.name}.{column.name} ({_shown(column)}) cannot be compared with {compared}"
+                self._error(place, problem, "Join by columns of the same type and collation.")
 
     def _check_index(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
         """Warn where `reader` looks rows up by these columns without an index."""

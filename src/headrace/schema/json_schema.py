@@ -21,12 +21,8 @@ def _ref(name: str) -> Json:
 
 
 def _object(required: Sequence[str], properties: Json) -> Json:
-    return {
-        "type": "object",
-        "required": list(required),
-        "additionalProperties": False,
-        "properties": properties,
-    }
+    closed = {"additionalProperties": False, "properties": properties}
+    return {"type": "object", "required": list(required), **closed}
 
 
 def _described(value: Json, text: str) -> Json:
@@ -45,6 +41,7 @@ def _or_null(value: Json) -> Json:
 _NAME, _NAMES, _KEY, _SCALAR = _ref("name"), _ref("names"), _ref("key"), _ref("scalar")
 _FIELDS, _FILTERS = _ref("fields"), _ref("filters")
 _BOOLEAN: Json = {"type": "boolean"}
+_TEXTS: Json = {"type": "array", "items": {"type": "string", "minLength": 1}}
 _SCALAR_TAG: Json = {"enum": list(language.SCALARS)}
 _QUOTED = r'"([^"]|"")+"'
 _PLAIN = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
@@ -64,13 +61,10 @@ _WORDS: dict[str, tuple[Json, str]] = {
     ),
     "options": ({"type": "object"}, "More properties of the field's mapping."),
     "variants": (
-        {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True},
+        {**_TEXTS, "uniqueItems": True},
         "The values in their order, lowest first; the subfield `.sort` sorts by it.",
     ),
-    "postgres": (
-        {"type": "array", "items": {"type": "string", "minLength": 1}},
-        "The PostgreSQL types that the column may have.",
-    ),
+    "postgres": (_TEXTS, "The PostgreSQL types that the column may have."),
     "opensearch": ({"type": "string", "pattern": r"\S"}, "The mapping's type."),
     "lat": (_NAME, "The column of the latitude."),
     "lon": (_NAME, "The column of the longitude."),
@@ -103,13 +97,11 @@ _UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}
 
 _OWN_VALUES = (*language.SCALARS, "custom", "geo", "map")
 
+_NOT_NULL: Json = {"not": {"type": "null"}}
 _ONE_OF_TWO: Json = {
     "oneOf": [
-        {"required": ["foreign_key"], "properties": {"foreign_key": {"not": {"type": "null"}}}},
-        {
-            "required": ["through"],
-            "properties": {"through": {"not": {"type": "null"}}, "references": {"type": "null"}},
-        },
+        {"required": ["foreign_key"], "properties": {"foreign_key": _NOT_NULL}},
+        {"required": ["through"], "properties": {"through": _NOT_NULL, "references": {"type": "null"}}},
     ]
 }
 """A relation has either of these keys."""

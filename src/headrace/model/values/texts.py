@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headrace.model.values.conversion import UnreadableError
 
@@ -21,6 +22,9 @@ _DOUBLED = re.compile(r'\\(.)|""', re.DOTALL)
 _FIELD = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()"\\]*)', re.DOTALL)
 _BOUND = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()\[\]"\\]*)', re.DOTALL)
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |$)', re.DOTALL)
+
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +93,8 @@ def range_text(text: str) -> RangeText:
 
 def multirange_texts(text: str) -> list[RangeText]:
     """Parse the ranges of a multirange."""
-    if text == "{}":
-        return []
-    ranges: list[RangeText] = []
-    position = 0
-    while text[position : position + 1] == ("," if ranges else "{"):
-        parts, position = _range(text, position + 1)
-        ranges.append(parts)
-    if text[position:] != "}":
+    ranges = [] if text == "{}" else _items(text, "{}", _range)
+    if ranges is None:
         raise UnreadableError("it is no multirange")
     return ranges
 
@@ -116,14 +114,20 @@ def _range(text: str, start: int) -> tuple[RangeText, int]:
 
 def composite_texts(text: str, count: int) -> list[str | None]:
     """Parse the fields of a composite value with `count` fields."""
-    fields: list[str | None] = []
-    position = 0
-    while text[position : position + 1] == ("," if fields else "("):
-        field, position = _quotable(_FIELD, text, position + 1)
-        fields.append(field)
-    if text[position:] != ")" or len(fields) != count:
+    fields = _items(text, "()", functools.partial(_quotable, _FIELD))
+    if fields is None or len(fields) != count:
         raise UnreadableError(f"it has not {count} fields")
     return fields
+
+
+def _items(text: str, brackets: str, read: Callable[[str, int], tuple[_Item, int]]) -> list[_Item] | None:
+    """Parse one item and more between brackets, with commas between them; None where that is not all."""
+    items: list[_Item] = []
+    position = 0
+    while text[position : position + 1] == ("," if items else brackets[0]):
+        item, position = read(text, position + 1)
+        items.append(item)
+    return items if text[position:] == brackets[1] else None
 
 
 def _quotable(pattern: re.Pattern[str], text: str, position: int) -> tuple[str | None, int]:
