@@ -233,9 +233,9 @@ class _Binder:
     ) -> None:
         """Check the lookup of the rows of `table` that belong to a row of `parent`."""
         if field.foreign_key:
-            referred = parent, field.references or key
+            reader = f"each change of {table.name}"
+            referred = self._referred((parent, key), field.references, field.place, reader)
             self._check_link((table, field.foreign_key), referred, field.place, is_below=True)
-            self._check_referred(parent, field.references, field.place, f"each change of {table.name}")
         if field.through is not None:
             self._through(field, field.through, (parent, key), (table, field.primary_key))
 
@@ -246,24 +246,20 @@ class _Binder:
         if junction is None:
             return
         self._filters(junction, through.filters)
-        left = self._end(left, through.left_references, field.place, f"each change of {junction.name}")
-        right = self._end(right, through.right_references, field.place, _ASSEMBLING)
+        named = [tuple(filter(None, (name,))) for name in (through.left_references, through.right_references)]
+        left = self._referred(left, named[0], field.place, f"each change of {junction.name}")
+        right = self._referred(right, named[1], field.place, _ASSEMBLING)
         self._check_link((junction, (through.left_key,)), left, field.place, is_below=True)
         self._check_link((junction, (through.right_key,)), right, field.place, is_below=False)
 
-    def _end(self, side: _Side, column: str, place: Place, reader: str) -> _Side:
-        """Return the columns that a junction refers to: those of a side, unless another column is named."""
-        if not column:
+    def _referred(self, side: _Side, columns: tuple[str, ...], place: Place, reader: str) -> _Side:
+        """Return the columns that another table's rows refer to: those of a side, unless others are named."""
+        if not columns:
             return side
         table, _ = side
-        self._check_referred(table, (column,), place, reader)
-        return table, (column,)
-
-    def _check_referred(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
-        """Check columns, instead of the key, that rows of another table refer to."""
         self._check_pairs(table, columns, table, columns, place)
-        if columns:
-            self._check_index(table, columns, place, reader)
+        self._check_index(table, columns, place, reader)
+        return table, columns
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
         table = self._table(field.table, field.table_place or field.place)

@@ -109,9 +109,8 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
                 came, went = _moved_leaves(old, new)
                 arrivals += [PartChange(table, oid, new.parts[oid]) for oid in came]
                 departures += [PartChange(table, oid, old.parts[oid]) for oid in went]
-            rewrites += [
-                PartChange(table, oid, new.parts[oid], before.ended) for oid in _possibly_unlogged(old, new)
-            ]
+            possibly_unlogged = _possibly_unlogged(old, new)
+            rewrites += [PartChange(table, oid, part, before.ended) for oid, part in possibly_unlogged]
     return Differences(tuple(plain), tuple(arrivals), tuple(departures), tuple(rewrites))
 
 
@@ -122,12 +121,12 @@ def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]
     return new.parts.keys() - old.parts | again, old.parts.keys() - new.parts | again
 
 
-def _possibly_unlogged(old: TablePrint, new: TablePrint) -> Iterator[int]:
+def _possibly_unlogged(old: TablePrint, new: TablePrint) -> Iterator[tuple[int, PartPrint]]:
     for oid, part in old.parts.items():
         now = new.parts.get(oid)
         # With a TOAST table its oid tells, see `is_rewritten`.
         if now is not None and _may_have_been_unlogged(part, now) and not (part.toast or now.toast):
-            yield oid
+            yield oid, now
 
 
 def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:

@@ -45,8 +45,7 @@ def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName
 
 def _index_columns(spec: IndexSpec) -> Iterator[tuple[TableName, Iterable[str]]]:
     yield spec.table, (*spec.primary_key, *own_columns(spec.fields))
-    if spec.routing is not None:
-        yield spec.table, (spec.routing,)
+    yield spec.table, filter(None, (spec.routing,))
     if spec.soft_delete is not None:
         yield spec.table, (spec.soft_delete.column,)
     for table, condition in spec.conditions():

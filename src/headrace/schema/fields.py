@@ -313,6 +313,4 @@ def _operand(record: MappingReader, op: str) -> tuple[str | None, str | None]:
     if op == "count":
         return None, None
     column = record.identifier("column")
-    if op == "avg":
-        return column, None
-    return column, record.choice("value_type", language.SCALARS)
+    return column, None if op == "avg" else record.choice("value_type", language.SCALARS)
