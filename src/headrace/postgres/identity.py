@@ -13,14 +13,16 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.connection import Connection, query
-from headrace.postgres.publication import PARTS_SINCE, IdentityKind, RecordedIdentity
+from headrace.postgres.publication import IdentityKind, RecordedIdentity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
+from headrace.postgres.sql_files import read_sql
 
 _KINDS: dict[str, IdentityKind] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 SENDS_GENERATED_SINCE = 180000
 """From here on a publication can send stored generated columns; an identity must hold no unsent one."""
 _MAX_NAME_BYTES = 63
+_FACTS = read_sql(__package__, "identity_facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +216,7 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
         HeadraceError: CONNECTION, DATABASE.
     """
     version = connection.info.server_version
-    lists = _COLUMN_LISTS if version >= PARTS_SINCE else _NONE
-    silent = _SILENT if version >= SENDS_GENERATED_SINCE else _NONE
-    sql = _FACTS.replace("/*lists*/", lists).replace("/*silent*/", silent)
-    rows = query(connection, sql, name_arrays(sorted(set(tables))))
+    rows = query(connection, _FACTS, name_arrays(sorted(set(tables))))
     return tuple(_facts(row, version) for row in rows)
 
 
@@ -269,67 +268,3 @@ def _carried(
 
 def _generated(columns: Iterable[tuple[str, bool, str]], how: str) -> frozenset[str]:
     return frozenset(column for column, _, generated in columns if generated == how)
-
-
-_NONE = "'[]'::json"
-
-_COLUMN_LISTS = """
-    (SELECT coalesce(json_agg(json_build_array(p.pubname, (
-                SELECT json_agg(a.attname) FROM pg_attribute a
-                WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])))), '[]')
-     FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-     WHERE r.prattrs IS NOT NULL
-       AND (r.prrelid = c.oid OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid))))
-"""
-
-# Where there is a column list, it alone decides which columns are sent.
-_SILENT = """
-    (SELECT coalesce(json_agg(DISTINCT p.pubname), '[]')
-     FROM pg_publication p,
-          LATERAL (SELECT c.oid UNION SELECT relid FROM pg_partition_ancestors(c.oid)) AS above (oid)
-          JOIN pg_class o ON o.oid = above.oid
-     WHERE p.pubgencols <> 's' AND (p.pubupdate OR p.pubdelete)
-       AND (p.puballtables AND o.oid = c.oid
-            OR EXISTS (SELECT FROM pg_publication_rel r
-                       WHERE r.prpubid = p.oid AND r.prrelid = o.oid AND r.prattrs IS NULL)
-            OR EXISTS (SELECT FROM pg_publication_namespace s
-                       WHERE s.pnpubid = p.oid AND s.pnnspid = o.relnamespace)))
-"""
-
-_FACTS = """
-WITH RECURSIVE named AS (
-    SELECT c.oid, c.oid AS root
-    FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
-    JOIN pg_namespace n ON n.nspname = wanted.schema
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
-    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-    UNION
-    SELECT i.inhrelid, named.root
-    FROM named JOIN pg_class parent ON parent.oid = named.oid AND parent.relkind = 'p'
-    JOIN pg_inherits i ON i.inhparent = named.oid
-)
-SELECT rn.nspname::text, rc.relname::text, n.nspname::text, c.relname::text,
-       c.relkind::text, c.relpersistence::text, c.relreplident::text,
-       pg_has_role(c.relowner, 'USAGE'),
-    (SELECT coalesce(json_agg(json_build_array(a.attname, a.attnotnull, a.attgenerated)
-                              ORDER BY a.attnum), '[]')
-     FROM pg_attribute a
-     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-    (SELECT coalesce(json_agg(json_build_array(ic.relname, (
-                SELECT json_agg(a.attname ORDER BY k.place)
-                FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
-                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
-                WHERE k.place <= x.indnkeyatts), x.indisprimary, x.indisreplident)
-            ORDER BY x.indisprimary DESC, ic.relname), '[]')
-     FROM pg_index x JOIN pg_class ic ON ic.oid = x.indexrelid
-     WHERE x.indrelid = c.oid AND x.indisunique AND x.indisvalid AND x.indimmediate
-       AND x.indpred IS NULL AND x.indexprs IS NULL),
-    /*lists*/,
-    /*silent*/
-FROM named
-JOIN pg_class c ON c.oid = named.oid AND (c.relkind <> 'p' OR NOT EXISTS (
-    SELECT FROM pg_inherits i WHERE i.inhparent = c.oid))
-JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN pg_class rc ON rc.oid = named.root JOIN pg_namespace rn ON rn.oid = rc.relnamespace
-ORDER BY 1, 2, 3, 4
-"""

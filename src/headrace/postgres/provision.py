@@ -55,20 +55,13 @@ from headrace.postgres.setup import (
     unusable_tables,
 )
 from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
+from headrace.postgres.sql_files import read_sql
 
 _READER_ENDS_WITHIN = 75.0
 _WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
 _TRIAL_WAITS = 0.5
-# ROW EXCLUSIVE is what writers of rows hold; the stronger modes let a transaction write, too.
-_WRITERS = """
-SELECT l.virtualtransaction, coalesce('pid ' || l.pid, 'a prepared transaction')
-FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
-JOIN unnest($1::text[], $2::text[]) AS wanted (schema, name)
-     ON wanted.schema = n.nspname AND wanted.name = c.relname
-WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-"""
+_WRITERS = read_sql(__package__, "writers")
 
 _LOG = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ from headrace.postgres.connection import Connection, query
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
 OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace created; a teardown drops only a publication with it."""
@@ -20,86 +21,8 @@ OPERATIONS = ("insert", "update", "delete", "truncate")
 """The operations that must be published."""
 PARTS_SINCE = 150000
 """PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
-_MEMBERSHIPS = """
-SELECT n.nspname::text, c.relname::text, r.oid::bigint AS member
-FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = $1
-"""
-_MEMBERSHIPS_OF_ALL = """
-UNION ALL
-SELECT n.nspname::text, c.relname::text, p.oid::bigint
-FROM pg_publication p, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = $1 AND p.puballtables AND c.relkind IN ('r', 'p')
-"""
-_MEMBERSHIPS_BY_SCHEMA = """
-UNION ALL
-SELECT n.nspname::text, c.relname::text, s.oid::bigint
-FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
-JOIN pg_class c ON c.relnamespace = s.pnnspid AND c.relkind IN ('r', 'p')
-JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = $1
-"""
-
-# What pg_publication_tables tells, which waits from PostgreSQL 16 on for a lock on each table that somebody
-# alters. Partitions stand for a partitioned table unless pubviaroot; a table's columns and rows are those of
-# its own membership alone. Before PostgreSQL 15 memberships have neither, and here they are NULL.
-# FOR ALL TABLES leaves out what initdb has made: oids below 16384.
-_SENT = """
-WITH RECURSIVE publication AS (
-    SELECT p.oid, p.puballtables, p.pubviaroot, to_jsonb(p) ->> 'pubgencols' AS generated
-    FROM pg_publication p WHERE p.pubname = $1
-),
-named (oid) AS (
-    SELECT r.prrelid FROM pg_publication_rel r JOIN publication p ON p.oid = r.prpubid
-    UNION
-    SELECT c.oid FROM publication p JOIN pg_class c ON p.puballtables /*schemas*/
-    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
-),
-part (oid, relkind) AS (
-    SELECT c.oid, c.relkind FROM named JOIN pg_class c USING (oid)
-    UNION
-    SELECT c.oid, c.relkind
-    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
-    JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE part.relkind = 'p'
-),
-sent AS (
-    SELECT part.oid FROM part, publication p WHERE NOT p.pubviaroot AND part.relkind <> 'p'
-    UNION
-    SELECT named.oid FROM named, publication p
-    WHERE p.pubviaroot AND NOT EXISTS (
-        SELECT FROM pg_partition_ancestors(named.oid) AS above (oid)
-        WHERE above.oid <> named.oid AND above.oid IN (SELECT oid FROM named))
-),
-described AS (
-    SELECT n.nspname::text AS schemaname, c.relname::text AS tablename, c.oid,
-           nullif(to_jsonb(r) -> 'prattrs', 'null') AS listed,
-           to_jsonb(r) ->> 'prqual' IS NOT NULL AS filtered
-    FROM sent JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
-    LEFT JOIN (pg_publication_rel r JOIN publication p ON p.oid = r.prpubid) ON r.prrelid = c.oid
-)
-"""
-_SENT_BY_SCHEMA = """
-    OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
-"""
-# The view of PostgreSQL 15 names stored generated columns too, which no server before 18 sends.
-_SENT_COLUMNS = """
-    (SELECT array_agg(a.attname::text ORDER BY a.attnum)
-     FROM pg_attribute a, publication p
-     WHERE a.attrelid = d.oid AND a.attnum > 0 AND NOT a.attisdropped
-       AND CASE WHEN d.listed IS NOT NULL THEN d.listed @> to_jsonb(a.attnum)
-                ELSE a.attgenerated = '' OR (a.attgenerated = 's' AND p.generated = 's') END)
-"""
-_COLUMN_LISTS = f"""
-SELECT DISTINCT n.nspname::text, c.relname::text, {_SENT_COLUMNS}
-FROM described d JOIN pg_class c ON c.oid = coalesce(pg_partition_root(d.oid), d.oid)
-JOIN pg_namespace n ON n.oid = c.relnamespace
-"""  # noqa: S608 - a fixed text
-_TABLES = f"""
-SELECT d.schemaname, d.tablename, {_SENT_COLUMNS}, d.filtered FROM described d
-"""  # noqa: S608 - a fixed text
-
+_MEMBERSHIPS = read_sql(__package__, "memberships")
+_SENT_TABLES = read_sql(__package__, "sent_tables")
 _WILL_SEND_GENERATED = """
 SELECT current_setting('server_version_num')::int >= 180000
        AND NOT EXISTS (SELECT FROM pg_publication p
@@ -224,7 +147,7 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     rows = query(connection, settings_sql, (name,))
     if not rows:
         return None
-    tables = query(connection, _of_sent(_TABLES, has_parts=has_lists), (name,))
+    tables = query(connection, _SENT_TABLES, (name,))
     [(*operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
@@ -233,8 +156,10 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
         ),
         via_root=via_root,
         tables={
-            TableName(schema, table): PublishedTable(frozenset(columns) if has_lists else None, filtered)
-            for schema, table, columns, filtered in tables
+            TableName(schema, table): PublishedTable(
+                frozenset(columns or ()) if has_lists else None, filtered
+            )
+            for schema, table, _, _, columns, filtered in tables
         },
         members=frozenset(read_memberships(connection, name)),
         record=parse_record(comment),
@@ -253,12 +178,7 @@ def read_memberships(
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    # FOR TABLES IN SCHEMA came with PostgreSQL 15, as column lists did.
-    more = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
-    more += _MEMBERSHIPS_OF_ALL if of_all_tables else ""
-    # A table may be published in several ways: by itself, with its schema, with all tables.
-    listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{more}) m GROUP BY 1, 2"  # noqa: S608
-    rows = query(connection, listed, (name,))
+    rows = query(connection, _MEMBERSHIPS, (name, of_all_tables))
     return {TableName(schema, table): member for schema, table, member in rows}
 
 
@@ -303,17 +223,11 @@ def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozen
         HeadraceError: CONNECTION, DATABASE.
     """
     lists: dict[TableName, frozenset[str]] = {}
-    sql = _of_sent(_COLUMN_LISTS, has_parts=session.server_version >= PARTS_SINCE)
-    for schema, table, columns in session.query(sql, (name,)):
+    for _, _, schema, table, columns, _ in session.query(_SENT_TABLES, (name,)):
         key = TableName(schema, table)
         # Leaves may have lists of their own.
         lists[key] = lists.get(key, frozenset()) | frozenset(columns or ())
     return lists
-
-
-def _of_sent(sql: str, *, has_parts: bool) -> str:
-    """Return a statement about the tables that a publication ($1) sends, which waits for no lock."""
-    return _SENT.replace("/*schemas*/", _SENT_BY_SCHEMA if has_parts else "") + sql
 
 
 def will_send_generated(session: ReadSession, name: str) -> bool:

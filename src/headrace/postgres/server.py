@@ -13,6 +13,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute, query, refused_statement
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server_errors import no_free_slot
+from headrace.postgres.sql_files import read_sql
 
 # PostgreSQL 16 is the first whose standbys decode.
 _STANDBY_DECODES = 160000
@@ -46,22 +47,7 @@ IN_TRANSACTION = (
 )
 """SQL for what a session does, behind `session_text`."""
 
-_FACTS = """
-SELECT current_setting('server_version_num')::int,
-       current_setting('server_version'),
-       current_setting('wal_level'),
-       pg_is_in_recovery(),
-       (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
-       current_database()::text,
-       (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint,
-       current_setting('max_replication_slots')::int,
-       (SELECT count(*) FROM pg_replication_slots)::int,
-       (SELECT nullif(setting::bigint, -1) * 1024 * 1024 FROM pg_settings
-        WHERE name = 'max_slot_wal_keep_size'),
-       current_setting('server_encoding'),
-       coalesce(current_setting('synchronous_standby_names', true), '')
-"""
+_FACTS = read_sql(__package__, "server_facts")
 _IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
 # A standby refuses pg_walfile_name, whose first eight hexadecimal digits are the timeline.
 _TIMELINE = """
