@@ -16,16 +16,8 @@ import urllib3
 
 from headrace.config.java import find_java
 from headrace.embedded.jars import OPENSEARCH_3, Progress, Release, opensearch_jars
-from headrace.embedded.processes import (
-    GuardedProcess,
-    free_port,
-    free_port_among,
-    last_line,
-    port_is_free,
-    tail,
-    until,
-)
-from headrace.embedded.server import READY_WITHIN, EmbeddedServer
+from headrace.embedded.processes import GuardedProcess, free_port, free_port_among, last_line
+from headrace.embedded.server import EmbeddedServer, disk_error
 from headrace.errors import HeadraceError, Kind
 
 JAVA_MINIMUM = 21
@@ -72,9 +64,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
         try:
             folder = Path(tempfile.mkdtemp(prefix="headrace-opensearch-")).resolve()
         except OSError as error:
-            raise HeadraceError(
-                Kind.DISK, f"no temporary folder can be made: {error}", "Set TMPDIR."
-            ) from error
+            raise disk_error(error, "the temporary folder") from error
         super().__init__(folder)
 
     @property
@@ -99,19 +89,11 @@ class EmbeddedOpenSearch(EmbeddedServer):
     def _find_port(self) -> int:
         return free_port_among(_PORTS)
 
-    def _launch(self, port: int) -> None:
+    def _spawn(self) -> GuardedProcess:
         self._write_settings()
-        before, self._port = self._port, port
-        self._process = GuardedProcess(self._command(port), log=self._log, folder=self._folder)
-        # The runner takes the next free port without a word where ours is taken.
-        until(lambda: not self.running or self._moved(port) or self._ready(), READY_WITHIN)
-        if not self.running or self._moved(port) or not self._ready():
-            self._port = before
-            moved = self._moved(port)
-            self.kill()
-            raise self._start_error(port, moved=moved)
+        return GuardedProcess(self._command(), log=self._log, folder=self._folder)
 
-    def _command(self, port: int) -> list[str]:
+    def _command(self) -> list[str]:
         return [
             *(str(self._java), *self._memory, "-XX:-UsePerfData"),
             f"-Djava.io.tmpdir={self._folder / 'tmp'}",
@@ -120,7 +102,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
             *("-cp", f"{self._jars}/*", self._release.main),
             *("-basePath", str(self._folder / "base"), "-confPath", str(self._folder / "conf")),
             *("-numOfNode", str(self._nodes), "-clusterName", self._cluster),
-            *("-baseHttpPort", str(port - 1)),  # the first node listens one above it
+            *("-baseHttpPort", str(self._port - 1)),  # the first node listens one above it
         ]
 
     def _write_settings(self) -> None:
@@ -138,16 +120,13 @@ class EmbeddedOpenSearch(EmbeddedServer):
             settings |= self._settings
             lines = (f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
             (self._folder / "conf" / self._release.settings).write_text("".join(lines))
-            self._log.write_bytes(b"")
         except OSError as error:
-            raise HeadraceError(
-                Kind.DISK, f"{self._folder} cannot be written: {error}", "Set TMPDIR."
-            ) from error
+            raise disk_error(error, self._folder) from error
 
-    def _moved(self, port: int) -> bool:
-        """Return whether the node listens on another port, as it does where `port` is taken."""
-        match = _PORT_LINE.search(tail(self._log, 10_000))
-        return match is not None and int(match["port"]) != port
+    def _moved(self) -> bool:
+        # The runner takes the next free port without a word where ours is taken.
+        match = _PORT_LINE.search(self.log(10_000))
+        return match is not None and int(match["port"]) != self._port
 
     def _ready(self) -> bool:
         """Return whether this node, not another one on its port, answers and has its shards."""
@@ -162,14 +141,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
             return {}
         return answer
 
-    def _start_error(self, port: int, *, moved: bool) -> HeadraceError:
-        output = tail(self._log, 10_000)
-        if moved or "BindException" in output or "Failed to bind" in output or not port_is_free(port):
-            return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
-        if "No space left on device" in output:
-            return HeadraceError(
-                Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
-            )
+    def _failure(self, output: str) -> HeadraceError:
         cause = next((line for line in output.splitlines() if "ERROR" in line), last_line(self._log))
         kept, path = tempfile.mkstemp(prefix="headrace-opensearch-", suffix=".log")
         with os.fdopen(kept, "w") as log:

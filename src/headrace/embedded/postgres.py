@@ -11,8 +11,8 @@ from typing import Literal
 from urllib.parse import quote
 
 from headrace.embedded.postgres_files import initialise, make_site, server_account, wheel_binaries
-from headrace.embedded.processes import GuardedProcess, free_port, until
-from headrace.embedded.server import READY_WITHIN, EmbeddedServer
+from headrace.embedded.processes import GuardedProcess
+from headrace.embedded.server import EmbeddedServer
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
@@ -89,33 +89,24 @@ class EmbeddedPostgres(EmbeddedServer):
     def _prepare(self) -> None:
         initialise(self._site, SUPERUSER, self._password)
 
-    def _find_port(self) -> int:
-        return free_port()
-
-    def _launch(self, port: int) -> None:
+    def _spawn(self) -> GuardedProcess:
         site = self._site
-        self._log.write_bytes(b"")
         # A path of a Unix socket has 107 bytes at most.
         sockets = site.data if len(os.fsencode(site.data)) < _SOCKET_PATH else ""
         settings = {
             **self._settings,
             "listen_addresses": "127.0.0.1",
-            "port": str(port),
+            "port": str(self._port),
             "unix_socket_directories": str(sockets),
         }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._process = GuardedProcess(
+        return GuardedProcess(
             [str(site.binaries / "postgres"), "-D", str(site.data), *words],
             log=self._log,
             account=site.account,
             last_signal=signal.SIGQUIT,
             folder=site.folder,
         )
-        before, self._port = self._port, port
-        if not until(lambda: not self.running or self._ready(), READY_WITHIN) or not self.running:
-            self._port = before
-            self.kill()
-            raise self._start_error(port)
 
     def _ready(self) -> bool:
         """Return whether this server's lock file reports that it is ready."""
@@ -127,14 +118,7 @@ class EmbeddedPostgres(EmbeddedServer):
         own = self._process is not None and lines[0] == str(self._process.pid)
         return own and len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
 
-    def _start_error(self, port: int) -> HeadraceError:
-        output = self.log()
-        if "Address already in use" in output:
-            return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
-        if "No space left on device" in output:
-            return HeadraceError(
-                Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
-            )
+    def _failure(self, output: str) -> HeadraceError:
         # The server's last words only say that it ends; why stands before, and not always as an error.
         why = next((line for line in output.splitlines() if "FATAL" in line or "PANIC" in line), "")
         cause = why or " / ".join(output.splitlines()[-_LINES_OF_A_START:]) or "no output"

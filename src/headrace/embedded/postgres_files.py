@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import re
@@ -16,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headrace.embedded.processes import Account
+from headrace.embedded.server import disk_error
 from headrace.errors import HeadraceError, Kind
 
 _SCRAM_ITERATIONS, _BUILTIN_LOCALES = 16, 17
@@ -121,15 +121,6 @@ def open_to_all(path: Path) -> bool:
     return all(entry.stat().st_mode & stat.S_IXOTH for entry in way)
 
 
-def disk_error(error: OSError, place: str) -> HeadraceError:
-    """Return the user's error for a failed file operation."""
-    if error.errno == errno.ENOSPC or "No space left" in str(error):
-        return HeadraceError(Kind.DISK, f"the disk of {place} is full", "Free some space, or set TMPDIR.")
-    return HeadraceError(
-        Kind.DISK, f"a folder for the embedded server cannot be made in {place}: {error}", "Set TMPDIR."
-    )
-
-
 def version_of(binaries: Path) -> int:
     """Return the major version of the server in a `bin` folder.
 
@@ -175,15 +166,13 @@ def initialise(site: Site, superuser: str, password: str) -> None:
             os.chown(secret, site.account.uid, site.account.gid)
         done = _run_initdb(site, [*options, f"--pwfile={secret}"])
     except OSError as error:
-        raise disk_error(error, str(site.folder)) from error
+        raise disk_error(error, site.folder) from error
     finally:
         secret.unlink(missing_ok=True)
     if done.returncode:
         output = " ".join((done.stderr or done.stdout).split())
         if "No space left" in output:
-            raise HeadraceError(
-                Kind.DISK, f"the disk of {site.folder} is full", "Set TMPDIR to another disk."
-            )
+            raise disk_error(output, site.folder)
         raise HeadraceError(Kind.DEPENDENCY, f"the embedded PostgreSQL cannot make its data folder: {output}")
 
 

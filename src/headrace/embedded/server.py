@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import abc
 import atexit
+import re
 import shutil
 import signal
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headrace.embedded.processes import GuardedProcess, port_is_free, tail, until
+from headrace.embedded.processes import GuardedProcess, free_port, port_is_free, tail, until
 from headrace.errors import HeadraceError, Kind
 
 READY_WITHIN = 240.0
 """Seconds; an idle machine needs 4."""
 
 _ATTEMPTS = 5
+_PORT_TAKEN = re.compile("Address already in use|BindException|Failed to bind")
+
+
+def disk_error(cause: object, place: object) -> HeadraceError:
+    """Return the user's error for a failed file operation, or for a server's output that tells of one."""
+    if "No space left" in str(cause):
+        return HeadraceError(Kind.DISK, f"the disk of {place} is full", "Free some space, or set TMPDIR.")
+    return HeadraceError(Kind.DISK, f"{place} cannot be written: {cause}", "Set TMPDIR.")
 
 
 class EmbeddedServer(abc.ABC):
@@ -105,13 +114,44 @@ class EmbeddedServer(abc.ABC):
     def _prepare(self) -> None:  # noqa: B027 - not every server has data to create
         """Create the data before the first start."""
 
-    @abc.abstractmethod
     def _find_port(self) -> int:
         """Return a port that is free now."""
+        return free_port()
 
-    @abc.abstractmethod
     def _launch(self, port: int) -> None:
         """Start the server on this port; return when it answers."""
+        before, self._port = self._port, port
+        self._log.write_bytes(b"")
+        self._process = self._spawn()
+        until(lambda: not self.running or self._moved() or self._ready(), READY_WITHIN)
+        if not self.running or self._moved() or not self._ready():
+            self.kill()
+            error = self._start_error()
+            self._port = before
+            raise error
+
+    @abc.abstractmethod
+    def _spawn(self) -> GuardedProcess:
+        """Start the server's process, which is to listen on `port`."""
+
+    @abc.abstractmethod
+    def _ready(self) -> bool:
+        """Return whether this server, not another one on its port, answers."""
+
+    def _moved(self) -> bool:
+        """Return whether the server listens on another port, because its own was taken."""
+        return False
+
+    def _start_error(self) -> HeadraceError:
+        output = self.log(10_000)
+        if self._moved() or _PORT_TAKEN.search(output) or not port_is_free(self._port):
+            taken = f"port {self._port} on 127.0.0.1 is taken by another program"
+            return HeadraceError(Kind.PORT_IN_USE, taken)
+        return disk_error(output, self._folder) if "No space left" in output else self._failure(output)
+
+    @abc.abstractmethod
+    def _failure(self, output: str) -> HeadraceError:
+        """Return the error of a server that did not start, from what it said."""
 
     def _end(self, number: signal.Signals, seconds: float) -> None:
         """Send the server a signal, and kill it if it does not end in time."""

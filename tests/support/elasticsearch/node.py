@@ -21,8 +21,8 @@ import urllib3
 
 from headrace.config.java import find_java
 from headrace.embedded.jars import Jar, cached_jars, parse_line
-from headrace.embedded.processes import GuardedProcess, free_port, until
-from headrace.embedded.server import READY_WITHIN, EmbeddedServer
+from headrace.embedded.processes import GuardedProcess, free_port
+from headrace.embedded.server import EmbeddedServer
 from headrace.errors import HeadraceError, Kind
 
 ELASTICSEARCH_8, ELASTICSEARCH_9 = "8.19.4", "9.2.0"
@@ -125,16 +125,13 @@ class ElasticsearchNode(EmbeddedServer):
                 archive.write(file, f"standins/{file.name}")
         shutil.rmtree(classes / "standins")
 
-    def _find_port(self) -> int:
-        return free_port()
-
-    def _launch(self, port: int) -> None:
+    def _spawn(self) -> GuardedProcess:
         settings = {
             "node.name": "node",
             "cluster.name": self._folder.name,
             "discovery.type": "single-node",
             "network.host": "127.0.0.1",
-            "http.port": port,
+            "http.port": self._port,
             "transport.port": free_port(),
             "path.repo": self.snapshots,
             # a nearly full disk would make every index read-only
@@ -147,13 +144,10 @@ class ElasticsearchNode(EmbeddedServer):
             *("-cp", f"{self._folder / 'classes'}:{self._folder / 'lib'}/*", "Launcher", str(self._folder)),
             *(f"{name}={value}" for name, value in settings.items()),
         ]
-        self._port = port
-        self._process = GuardedProcess(command, log=self._log, folder=self._folder)
-        until(lambda: not self.running or self._ready(), READY_WITHIN)
-        if not self._ready():
-            said = self.log(100)
-            self.kill()
-            raise AssertionError(f"Elasticsearch {self._version} did not start: {said}")
+        return GuardedProcess(command, log=self._log, folder=self._folder)
+
+    def _failure(self, output: str) -> HeadraceError:
+        raise AssertionError(f"Elasticsearch {self._version} did not start: {output}")
 
     def _ready(self) -> bool:
         try:
