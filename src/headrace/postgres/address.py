@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import psycopg
 from psycopg import conninfo as libpq
@@ -143,9 +143,7 @@ def with_parameters(url: str, parameters: Mapping[str, str], password_command: S
         merged[_COMMAND] = json.dumps(command)
     if parsed.session_proxy:
         merged[_PROXY] = "true"
-    return "postgresql://?" + "&".join(
-        f"{name}={quote(value, safe='')}" for name, value in sorted(merged.items())
-    )
+    return "postgresql://?" + urlencode(sorted(merged.items()), quote_via=quote)
 
 
 def libpq_keywords(address: Address, **parameters: str) -> str:
@@ -203,17 +201,12 @@ def _split_own_words(url: str) -> tuple[str, dict[str, str]]:
     known_user = "@" in url.partition("://")[2].partition("/")[0]
     before, at, after = url.partition("@") if known_user else ("", "", url)
     location, mark, query = after.partition("?")
-    own: dict[str, str] = {}
-    kept = []
-    for part in query.split("&"):
-        name, _, value = part.partition("=")
-        if name in {_COMMAND, _PROXY}:
-            own[name] = unquote(value)
-        else:
-            kept.append(part)
+    parts = [part.partition("=") for part in query.split("&")]
+    own = {name: unquote(value) for name, _, value in parts if name in {_COMMAND, _PROXY}}
     if not own:
         return url, own
-    return f"{before}{at}{location}{mark}{'&'.join(kept)}".removesuffix("?"), own
+    kept = "&".join("".join(part) for part in parts if part[0] not in own)
+    return f"{before}{at}{location}{mark}{kept}".removesuffix("?"), own
 
 
 def _unparsable_url() -> HeadraceError:
@@ -258,24 +251,17 @@ def allowed_methods(parameters: Mapping[str, str]) -> str:
 
 _JDBC_PREFIX = "jdbc:postgresql:"
 
+_JDBC_SAME = (
+    "user password sslmode sslcert sslkey sslrootcert sslpassword sslnegotiation gssencmode options service"
+)
 _JDBC_RENAMED = {
-    "user": "user",
-    "password": "password",
-    "sslmode": "sslmode",
-    "sslcert": "sslcert",
-    "sslkey": "sslkey",
-    "sslrootcert": "sslrootcert",
-    "sslpassword": "sslpassword",
-    "sslnegotiation": "sslnegotiation",
+    **{name: name for name in _JDBC_SAME.split()},
     "channelbinding": "channel_binding",
     "requireauth": "require_auth",
-    "gssencmode": "gssencmode",
     "kerberosservername": "krbsrvname",
     "applicationname": "application_name",
     "logintimeout": "connect_timeout",
     "connecttimeout": "connect_timeout",
-    "options": "options",
-    "service": "service",
 }
 _JDBC_TRANSLATED = {
     "targetservertype": (
@@ -323,12 +309,8 @@ def _parse_jdbc_url(url: str) -> dict[str, str]:
     """
     location, _, query = url.removeprefix(_JDBC_PREFIX).partition("?")
     parameters = _jdbc_hosts(location)
-    options: dict[str, str] = {}
-    for part in filter(None, query.split("&")):
-        name, _, value = part.partition("=")
-        options[unquote_plus(name)] = unquote_plus(value)
     defaults: dict[str, str] = {}
-    for name, value in options.items():
+    for name, value in parse_qsl(query, keep_blank_values=True):
         lowered = name.lower()
         if lowered in _JDBC_RENAMED:
             parameters[_JDBC_RENAMED[lowered]] = value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import psycopg
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
@@ -14,8 +14,14 @@ from headrace.postgres.connection import Connection, execute, refused_statement
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 
-_SLOT_RELEASE_SECONDS = 5.0
 _INDEX_WAIT_SECONDS = 600
+# A walsender frees its slot some moments after its client has gone.
+_RETRYING = Retrying(
+    retry=retry_if_exception_type(psycopg.errors.ObjectInUse),
+    stop=stop_after_delay(5),
+    wait=wait_fixed(0.05),
+    reraise=True,
+)
 _SECONDARY = ("COMMENT", "DROP INDEX", "LOCK TABLE")
 
 
@@ -25,19 +31,19 @@ class Step:
 
     Attributes:
         statements: SQL, run in one transaction, or one by one where `alone`.
-        lock: what is locked, and who waits for it.
-        cost: what it costs from then on, for people.
         undo: the SQL that takes it back.
         why: the reason, for people.
+        lock: what is locked, and who waits for it.
+        cost: what it costs from then on, for people.
         alone: whether the statements refuse to run in a transaction (CONCURRENTLY).
         tables: those that it concerns; empty where it concerns all.
     """
 
     statements: tuple[str, ...]
-    lock: str
-    cost: str
     undo: str
     why: str
+    lock: str = "none"
+    cost: str = "none"
     alone: bool = False
     tables: tuple[TableName, ...] = ()
 
@@ -121,7 +127,7 @@ def execute_plan(
     for number, step in enumerate(plan.steps):
         on_step(step)
         try:
-            _run_with_retry(step, connection, lock_timeout)
+            _RETRYING(_run, step, connection, lock_timeout)
         except psycopg.Error as error:
             raise _step_failed(plan.steps[number:], error, connection, lock_timeout) from error
 
@@ -144,21 +150,6 @@ def try_plan(plan: SetupPlan, connection: Connection, *, lock_timeout: float) ->
                 execute(connection, statement)
     except psycopg.Error as error:
         raise _step_failed(plan.steps, error, connection, lock_timeout) from error
-
-
-def _run_with_retry(step: Step, connection: Connection, lock_timeout: float) -> None:
-    """Run a step; retry while the reader of a slot has not quite ended."""
-    deadline = time.monotonic() + _SLOT_RELEASE_SECONDS
-    while True:
-        try:
-            _run(step, connection, lock_timeout)
-        # A walsender frees its slot some moments after its client has gone.
-        except psycopg.errors.ObjectInUse:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
 
 
 def _run(step: Step, connection: Connection, lock_timeout: float) -> None:

@@ -142,7 +142,6 @@ def send_generated(publication: str) -> str:
 def _send_generated_step(publication: str) -> Step:
     return Step(
         (send_generated(publication),),
-        lock="none",
         cost="the log's changes come with their stored generated columns",
         undo=f"ALTER PUBLICATION {identifier(publication)} SET (publish_generated_columns = none)",
         why="writers of a table fail where its replica identity holds a generated column that is not sent",

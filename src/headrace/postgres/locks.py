@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.errors import HeadraceError, Kind
@@ -50,10 +50,24 @@ class LockSession:
     Attributes:
         pid: its server process.
         began: when that began (seconds since 1970, as the server prints them), because pids are reused.
+        text: the session for people.
     """
 
     pid: int
     began: str
+    text: str = field(default="", compare=False)
+
+    def end(self, connection: Connection) -> None:
+        """End the session; wait some moments for its end."""
+        query(connection, _END_SESSION, (self.pid, self.began, _END_MILLISECONDS))
+
+    def error(self, slot: str) -> HeadraceError:
+        """Return the error of who needs the lock on `slot`."""
+        return HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"another Headrace works with the slot {slot!r} ({self.text})",
+            "Stop it first, or give this deployment a slot of its own.",
+        )
 
 
 class SlotLock(Closeable):
@@ -127,7 +141,7 @@ class SlotLock(Closeable):
         keys = _lock_keys(_DEPLOYMENTS, self._slot)
         holder = _try_lock(connection, keys)
         # A session of ours that was cut off lives on in the server until its keepalives fail.
-        if holder is not None and holder.session in self._own_sessions:
+        if holder is not None and holder in self._own_sessions:
             holder.end(connection)
             holder = _try_lock(connection, keys)
         if holder is not None:
@@ -217,7 +231,7 @@ def end_holders(connection: Connection, slot: str) -> None:
     for keys in (_lock_keys(_DEPLOYMENTS, slot), _lock_keys(_READERS, slot)):
         for holder in _read_holders(connection, keys):
             holder.end(connection)
-            if holder.session in [other.session for other in _read_holders(connection, keys)]:
+            if holder in _read_holders(connection, keys):
                 raise holder.error(slot)
 
 
@@ -285,36 +299,16 @@ def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> N
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
-    """A session that holds a lock; `text` is for people."""
-
-    session: LockSession
-    text: str
-
-    def end(self, connection: Connection) -> None:
-        query(connection, _END_SESSION, (self.session.pid, self.session.began, _END_MILLISECONDS))
-
-    def error(self, slot: str) -> HeadraceError:
-        return HeadraceError(
-            Kind.SLOT_IN_USE,
-            f"another Headrace works with the slot {slot!r} ({self.text})",
-            "Stop it first, or give this deployment a slot of its own.",
-        )
+def _read_holders(connection: Connection, keys: tuple[int, int]) -> list[LockSession]:
+    return [LockSession(*row) for row in query(connection, _holder_sql(*keys))]
 
 
-def _read_holders(connection: Connection, keys: tuple[int, int]) -> list[_Holder]:
-    rows = query(connection, _holder_sql(*keys))
-    return [_Holder(LockSession(pid, began), text) for pid, began, text in rows]
-
-
-def _try_lock(connection: Connection, keys: tuple[int, int]) -> _Holder | None:
+def _try_lock(connection: Connection, keys: tuple[int, int]) -> LockSession | None:
     """Take the lock; return its holder, or None where this session has it now."""
     [(taken,)] = query(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", keys)
     if taken:
         return None
-    ended = _Holder(LockSession(0, ""), "which has just ended")
-    return next(iter(_read_holders(connection, keys)), ended)
+    return next(iter(_read_holders(connection, keys)), LockSession(0, "", "which has just ended"))
 
 
 def _holder_sql(first: int, second: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal
 
 from headrace.errors import HeadraceError, Kind
@@ -151,9 +152,7 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     [(*operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
-        operations=frozenset(
-            operation for operation, is_published in zip(OPERATIONS, operations, strict=True) if is_published
-        ),
+        operations=frozenset(compress(OPERATIONS, operations)),
         via_root=via_root,
         tables={
             TableName(schema, table): PublishedTable(

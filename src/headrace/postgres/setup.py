@@ -237,7 +237,6 @@ def create_publication(publication: str, version: int) -> Step:
         why += "; it also sends stored generated columns, if a table has any"
     return Step(
         (f"CREATE PUBLICATION {named} WITH ({_options(version)})", _comment(publication, NOTHING_CHANGED)),
-        lock="none",
         cost="none while it is empty",
         undo=f"DROP PUBLICATION {named}",
         why=why,
@@ -371,15 +370,12 @@ def add_table_steps(
     if not missing:
         return ()
     listed = ", ".join(quoted(name) for name in missing)
-    lock = (
-        "SHARE UPDATE EXCLUSIVE on the tables: no other session waits"
-        if slot is None
-        else "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
-    )
     return (
         Step(
             add_tables(publication, missing, slot, selections),
-            lock,
+            lock="SHARE UPDATE EXCLUSIVE on the tables: no other session waits"
+            if slot is None
+            else "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not",
             cost="their changes are decoded and sent",
             undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
             why=f"the publication sends the changes of {some([str(name) for name in missing])}",

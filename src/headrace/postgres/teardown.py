@@ -36,7 +36,13 @@ def plan_teardown(
         stays = (f"{foreign.cause}: it stays",)
     elif slot is not None:
         # The slot first: it is what keeps the server's log, and the rest may fail.
-        steps = (_drop_slot(slot.name),)
+        drop_slot = Step(
+            (f"SELECT pg_drop_replication_slot({literal(slot.name)})",),
+            cost="changes from now on are not kept; the documents must be backfilled again",
+            undo="none",
+            why=f"the slot {slot.name} keeps the server's log",
+        )
+        steps = (drop_slot,)
     if publication is None:
         return SetupPlan(steps, warnings=stays)
     if publication.record is None:
@@ -46,7 +52,8 @@ def plan_teardown(
     dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes - used))
     silenced = (_stop_publishing(publication.name),) if restored else ()
     # The publication last: its comment is the record by which a second call finishes the work.
-    last = _drop_publication(publication.name)
+    drop_publication = f"DROP PUBLICATION {identifier(publication.name)}"
+    last = Step((drop_publication,), "`headrace setup`", "the publication was made by Headrace")
     return SetupPlan((*steps, *silenced, *restored, *dropped, last), warnings=(*stays, *warnings))
 
 
@@ -73,21 +80,10 @@ def _restore_identities(
     return steps, warnings, used
 
 
-def _drop_slot(name: str) -> Step:
-    return Step(
-        (f"SELECT pg_drop_replication_slot({literal(name)})",),
-        lock="none",
-        cost="changes from now on are not kept; the documents must be backfilled again",
-        undo="none",
-        why=f"the slot {name} keeps the server's log",
-    )
-
-
 def _restore_identity(name: TableName, before: RecordedIdentity, after: RecordedIdentity) -> Step:
     return Step(
         (alter_identity(name, before),),
         lock=f"ACCESS EXCLUSIVE on {name}, for a moment: everyone waits while it waits",
-        cost="none",
         undo=alter_identity(name, after),
         why=f"the replica identity of {name} was {before.kind}",
     )
@@ -101,8 +97,6 @@ def _stop_publishing(publication: str) -> Step:
     setting = f"ALTER PUBLICATION {identifier(publication)} SET (publish = {{}})"
     return Step(
         (setting.format(literal("insert")),),
-        lock="none",
-        cost="none",
         undo=setting.format(literal(", ".join(OPERATIONS))),
         why="the tables are no longer read",
     )
@@ -112,18 +106,7 @@ def _drop_index(index: TableName) -> Step:
     return Step(
         (drop_index(index),),
         lock="SHARE UPDATE EXCLUSIVE: writers go on",
-        cost="none",
         undo="`headrace setup`",
         why=f"the index {index} was made by Headrace",
         alone=True,
-    )
-
-
-def _drop_publication(name: str) -> Step:
-    return Step(
-        (f"DROP PUBLICATION {identifier(name)}",),
-        lock="none",
-        cost="none",
-        undo="`headrace setup`",
-        why="the publication was made by Headrace",
     )

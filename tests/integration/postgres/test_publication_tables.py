@@ -22,6 +22,7 @@ TABLES = (
     "ALTER TABLE plain DROP COLUMN gone",
     "CREATE TABLE other.plain (id int PRIMARY KEY)",
     "CREATE UNLOGGED TABLE other.unlogged (id int PRIMARY KEY)",
+    "CREATE TABLE columnless ()",
     "CREATE TABLE parent (id int PRIMARY KEY)",
     "CREATE TABLE child (more int) INHERITS (parent)",
     "CREATE TABLE parted (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
