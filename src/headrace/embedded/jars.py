@@ -143,8 +143,26 @@ def fetch_into(
         HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
     """
     report = progress or (lambda _done, _all: None)
-    _fetch(_ivy_command(java, _ivy_jar(), folder, jars, environ), folder / "lib", len(jars), report)
-    verify(folder / "lib", jars)
+    report(0, len(jars))
+    command, lib = _ivy_command(java, _ivy_jar(), folder, jars, environ), folder / "lib"
+    done, failure = 0, ""
+    # An attempt does not repeat what the one before downloaded.
+    for _ in range(_ATTEMPTS):
+        failure = ""
+        for line in _run(command):
+            if _FETCHED.search(line):
+                done += 1
+                report(min(done, len(jars)), len(jars))
+            elif _FAILED.search(line):
+                failure = line.strip()
+                break
+        # Ivy's exit code is 0 also where it has found nothing.
+        if not failure and len(list(lib.glob("*.jar"))) == len(jars):
+            verify(lib, jars)
+            return
+    if "No space left" in failure:
+        raise _disk_error(lib, "no space is left on the device")
+    raise download_error(failure)
 
 
 def verify(folder: Path, jars: Sequence[Jar]) -> None:
@@ -206,27 +224,6 @@ def _ivy_command(
         *("-settings", str(new / "settings.xml"), "-ivy", str(new / "ivy.xml"), "-cache", str(new / "cache")),
         *("-types", "jar", "-retrieve", f"{new}/lib/[artifact]-[revision](-[classifier]).[ext]"),
     ]
-
-
-def _fetch(command: Sequence[str], lib: Path, wanted: int, progress: Progress) -> None:
-    """Run Ivy until all jars are downloaded; an attempt does not repeat what the one before downloaded."""
-    progress(0, wanted)
-    done, failure = 0, ""
-    for _ in range(_ATTEMPTS):
-        failure = ""
-        for line in _run(command):
-            if _FETCHED.search(line):
-                done += 1
-                progress(min(done, wanted), wanted)
-            elif _FAILED.search(line):
-                failure = line.strip()
-                break
-        # Ivy's exit code is 0 also where it has found nothing.
-        if not failure and len(list(lib.glob("*.jar"))) == wanted:
-            return
-    if "No space left" in failure:
-        raise _disk_error(lib, "no space is left on the device")
-    raise download_error(failure)
 
 
 def _run(command: Sequence[str]) -> Iterator[str]:

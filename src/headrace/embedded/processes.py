@@ -129,8 +129,7 @@ def free_port() -> int:
     """Return a TCP port of the loopback interface that was free just now."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def free_port_among(ports: range) -> int:

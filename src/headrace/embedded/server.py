@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from headrace.embedded.processes import GuardedProcess, free_port, port_is_free, tail, until
@@ -54,9 +53,7 @@ class EmbeddedServer(abc.ABC):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -32,6 +32,7 @@ from headrace.postgres.publication import (
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.server_errors import database_error, whole_message
+from headrace.postgres.sql_files import read_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class PublicationFilter:
 
 
 _LOCK_MILLISECONDS = 5000
+_CONDITION_COLUMNS = read_sql(__package__, "condition_columns")
+_FILTERS = read_sql(__package__, "filters")
 
 Selections = Mapping[TableName, PublicationFilter]
 
@@ -125,19 +128,15 @@ def with_row_columns(connection: Connection, selections: Selections) -> Selectio
     """
     result = {}
     for table, selection in selections.items():
-        _check_version(connection, table)
+        if connection.info.server_version < PARTS_SINCE:
+            raise HeadraceError(
+                Kind.SERVER_VERSION,
+                f"{table} would be published in part, which needs PostgreSQL 15 or later",
+                "Ask for the whole table.",
+            )
         read = frozenset() if selection.rows is None else row_columns(connection, table, selection.rows)
         result[table] = replace(selection, row_columns=read)
     return result
-
-
-def _check_version(connection: Connection, table: TableName) -> None:
-    if connection.info.server_version < PARTS_SINCE:
-        raise HeadraceError(
-            Kind.SERVER_VERSION,
-            f"{table} would be published in part, which needs PostgreSQL 15 or later",
-            "Ask for the whole table.",
-        )
 
 
 def row_columns(connection: Connection, table: TableName, rows: str) -> frozenset[str]:
@@ -147,15 +146,8 @@ def row_columns(connection: Connection, table: TableName, rows: str) -> frozense
         HeadraceError: CONFIG, with the server's message, for a condition that no publication may have;
             PRIVILEGE, CONNECTION, DATABASE.
     """
-    sql = """
-        SELECT a.attname::text
-        FROM pg_publication_rel r
-        JOIN pg_publication p ON p.oid = r.prpubid AND p.pubname = $1
-        JOIN pg_depend d ON d.classid = 'pg_publication_rel'::regclass AND d.objid = r.oid
-             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = r.prrelid AND d.refobjsubid > 0
-        JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
-    """
-    return frozenset(column for (column,) in _query_rolled_back_publication(connection, table, rows, sql))
+    found = _query_rolled_back_publication(connection, table, rows, _CONDITION_COLUMNS)
+    return frozenset(column for (column,) in found)
 
 
 def stored_condition(connection: Connection, table: TableName, rows: str) -> str:
@@ -196,16 +188,6 @@ def _query_rolled_back_publication(
 
 def _refused(facts: IdentityFacts, why: str, instead: str) -> HeadraceError:
     return HeadraceError(Kind.REPLICA_IDENTITY, f"the table {facts.table} {why}", f"Ask for {instead}.")
-
-
-# pg_publication_tables would wait for a lock on each table that somebody alters.
-_FILTERS = """
-SELECT n.nspname::text, c.relname::text, pg_get_expr(r.prqual, r.prrelid)
-FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = $1 AND r.prqual IS NOT NULL
-      AND (n.nspname, c.relname) IN (SELECT * FROM unnest($2::text[], $3::text[]))
-"""
 
 
 @dataclass(frozen=True, slots=True)

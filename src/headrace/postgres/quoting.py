@@ -34,9 +34,7 @@ def literal(value: str | float | bool | None) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     text = value if isinstance(value, str) else repr(value)
-    if "\0" in text:
-        raise ValueError("a PostgreSQL text holds no NUL character")
-    quoted = "'" + text.replace("'", "''") + "'"
+    quoted = replication_literal(text)
     # The blank keeps the E from becoming part of a word before it.
     return " E" + quoted.replace("\\", "\\\\") if "\\" in quoted else quoted
 

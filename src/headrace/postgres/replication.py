@@ -22,7 +22,7 @@ from headrace.postgres.answer_timeout import WatchedConnection, checked
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
 from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.quoting import identifier, replication_literal
-from headrace.postgres.server_errors import no_free_slot, sqlstate_error
+from headrace.postgres.server_errors import no_free_slot, sqlstate_error, whole_message
 
 if TYPE_CHECKING:  # the commands that read no stream start sooner without it
     from headrace.pgoutput.frames import Frames
@@ -258,17 +258,15 @@ class ReplicationConnection(Closeable):
         return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")
 
     def _error_of(self, result: pq.abc.PGresult) -> HeadraceError:
-        state = _text(result.error_field(pq.DiagnosticField.SQLSTATE))
-        parts = (pq.DiagnosticField.MESSAGE_PRIMARY, pq.DiagnosticField.MESSAGE_DETAIL)
-        message = "; ".join(filter(None, (_text(result.error_field(part)) for part in parts)))
+        error = psycopg.errors.error_from_result(result)
         return sqlstate_error(
-            state,
-            message or self._pgconn.get_error_message(),
+            error.diag.sqlstate,
+            whole_message(error),
             place=self.place,
             slot=self._slot,
             role=identifier(self._connection.info.user),
             streaming=self._streaming,
-            context=_text(result.error_field(pq.DiagnosticField.CONTEXT)) or "",
+            context=error.diag.context or "",
         )
 
     def _connection_lost(self, error: psycopg.Error) -> HeadraceError:

@@ -48,6 +48,7 @@ IN_TRANSACTION = (
 """SQL for what a session does, behind `session_text`."""
 
 _FACTS = read_sql(__package__, "server_facts")
+_AT_WORK = read_sql(__package__, "is_at_work")
 _IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
 # A standby refuses pg_walfile_name, whose first eight hexadecimal digits are the timeline.
 _TIMELINE = """
@@ -259,17 +260,6 @@ def with_limits(error: HeadraceError, url: str) -> HeadraceError:
     return no_free_slot(
         f"max_replication_slots is {slots}, max_wal_senders is {senders}; slots: {names or 'none'}"
     )
-
-
-_AT_WORK = """
-SELECT EXISTS (
-    SELECT FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
-      AND backend_type IN ('client backend', 'parallel worker')
-      AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'
-      AND wait_event IS DISTINCT FROM 'ClientWrite'
-)
-"""
 
 
 def is_at_work(connection: Connection, application_name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import is_in_recovery, session_text, with_limits
 from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error, whole_message
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -46,13 +48,7 @@ FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """  # noqa: S608 - a fixed text
-_IS_VISIBLE = """
-SELECT pg_is_in_recovery() OR pg_snapshot_xmax(now) >= pg_snapshot_xmax(exported)
-       AND NOT EXISTS (
-           SELECT FROM pg_snapshot_xip(now) AS running (id) WHERE pg_visible_in_snapshot(running.id, exported)
-       )
-FROM (SELECT pg_current_snapshot() AS now, $1::pg_snapshot AS exported) AS snapshots
-"""
+_IS_VISIBLE = read_sql(__package__, "is_visible")
 _READ_ONE = f"{_READ} WHERE s.slot_name = $1"
 _READ_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
 
@@ -213,34 +209,24 @@ def create_slot(
         )
     # Asked while the command still waits: afterwards the server does not say what it waited for.
     waits: list[str] = []
-    try:
-        replication = ReplicationConnection(url, f"headrace/{name}")
-    except HeadraceError as error:
-        raise with_limits(error, url) from error
-    try:
-        [(_, point, snapshot, _)] = replication.execute(
-            _creation_command(name, replication, temporary=temporary, failover=failover),
-            slot=name,
-            timeout=time_limit,
-            on_timeout=lambda: waits.extend(_blockers(url)),
-        )
+    # What is made goes also for a stop: a connection that stays would hold its snapshot, and so VACUUM back.
+    with ExitStack() as unfinished:
+        try:
+            replication = unfinished.enter_context(ReplicationConnection(url, f"headrace/{name}"))
+            [(_, point, snapshot, _)] = replication.execute(
+                _creation_command(name, replication, temporary=temporary, failover=failover),
+                slot=name,
+                timeout=time_limit,
+                on_timeout=lambda: waits.extend(_blockers(url)),
+            )
+        except TimeoutError as error:
+            raise _waited_too_long(name, time_limit, waits) from error
+        except HeadraceError as error:
+            raise with_limits(error, url) from error
         slot = ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication, temporary)
-    except TimeoutError as error:
-        replication.close()
-        raise _waited_too_long(name, time_limit, waits) from error
-    except HeadraceError as error:
-        replication.close()
-        raise with_limits(error, url) from error
-    # Also for a stop: a connection that stays would hold its snapshot, and so VACUUM back.
-    except BaseException:
-        replication.close()
-        raise
-    try:
+        unfinished.callback(slot.drop)
         _await_visible(url, slot, time_limit)
-    except BaseException:
-        with slot:
-            slot.drop()
-        raise
+        unfinished.pop_all()
     return slot
 
 

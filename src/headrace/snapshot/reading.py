@@ -185,14 +185,6 @@ def decimals(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
     return values
 
 
-def _integers(values: pa.Array) -> np.typing.NDArray[np.int32 | np.int64]:
-    """Return the days or microseconds as numbers; undefined where a value is NULL."""
-    integer = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
-    plain = pa.Array.from_buffers(integer, len(values), [None, values.buffers()[1]], offset=values.offset)
-    numbers: np.typing.NDArray[np.int32 | np.int64] = plain.to_numpy()
-    return numbers
-
-
 def moments(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
     """Replace the infinities in dates and timestamps by those of `headrace.model.values.moments`.
 
@@ -202,22 +194,22 @@ def moments(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
     from headrace.model.values.moments import DATE_ENDS, TIMESTAMP_ENDS  # noqa: PLC0415 - as above
 
     ends = DATE_ENDS if pa.types.is_date32(values.type) else TIMESTAMP_ENDS
-    integer = pa.int32() if pa.types.is_date32(values.type) else pa.int64()
-    least, greatest = pc.min_max(values.cast(integer)).values()
+    counted = values.cast(pa.int32() if pa.types.is_date32(values.type) else pa.int64())
+    least, greatest = pc.min_max(counted).values()
     if least.as_py() is None or (least.as_py() > ends.least and greatest.as_py() < ends.greatest):
         return values
-    return _with_ends(kind, values, ends, column).cast(values.type)
+    return _with_ends(kind, counted, ends, column).cast(values.type)
 
 
-def _with_ends(kind: ValueType, values: pa.Array, ends: MomentBounds, column: str) -> pa.Array:
+def _with_ends(kind: ValueType, counted: pa.Array, ends: MomentBounds, column: str) -> pa.Array:
     # Arrow's own buffers are read-only.
-    numbers = _integers(values).copy()
+    numbers = counted.fill_null(0).to_numpy().copy()
     # The server's infinities are the ends of its own count, which begins in the year 2000.
-    own = numbers - numbers.dtype.type(DAYS if pa.types.is_date32(values.type) else MICROSECONDS)
-    limits, known = np.iinfo(numbers.dtype), values.is_valid().to_numpy(zero_copy_only=False)
+    own = numbers - numbers.dtype.type(DAYS if pa.types.is_int32(counted.type) else MICROSECONDS)
+    limits, known = np.iinfo(numbers.dtype), counted.is_valid().to_numpy(zero_copy_only=False)
     positive, negative = own == limits.max, own == limits.min
     unfit = known & ~positive & ~negative & ((numbers >= ends.greatest) | (numbers <= ends.least))
     if unfit.any():
-        raise kind.unfit(int(unfit.sum()), len(values), column)
+        raise kind.unfit(int(unfit.sum()), len(counted), column)
     numbers[positive], numbers[negative] = ends.greatest, ends.least
     return pa.array(numbers, mask=~known)
