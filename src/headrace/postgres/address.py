@@ -158,22 +158,19 @@ def libpq_keywords(address: Address, **parameters: str) -> str:
     given = address.completed
     ours = {name: value for name, value in _DEFAULTS.items() if name not in environment}
     if "," in (given.get("hostaddr") or given.get("host") or ""):
-        ours["target_session_attrs"] = _check_primary_only(given.get("target_session_attrs", "primary"))
+        attributes = ours["target_session_attrs"] = given.get("target_session_attrs", "primary")
+        if attributes not in _ONE_SERVER:
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"with several hosts, target_session_attrs={attributes} could lead each connection to "
+                "another server",
+                "Use target_session_attrs=primary, or name one host (a standby too).",
+            )
     if "service" not in given or "require_auth" in given:
         fixed = {"require_auth": allowed_methods(given)}
     else:  # the sslmode of a service file is not known
         fixed = {"require_auth": "!md5,!password"}
     return libpq.make_conninfo("", **{**ours, **address.parameters, **_PINNED, **fixed, **parameters})
-
-
-def _check_primary_only(attributes: str) -> str:
-    if attributes in _ONE_SERVER:
-        return attributes
-    raise HeadraceError(
-        Kind.CONFIG,
-        f"with several hosts, target_session_attrs={attributes} could lead each connection to another server",
-        "Use target_session_attrs=primary, or name one host (a standby too).",
-    )
 
 
 def _environment() -> dict[str, str]:

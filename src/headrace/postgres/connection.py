@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -254,9 +254,11 @@ def refused_statement(connection: Connection, error: psycopg.Error) -> HeadraceE
     return read_only_role(where, text) if by_default and not in_recovery else not_primary(where, text)
 
 
-def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    """As `query`, but raise psycopg's errors."""
-    cursor = connection.execute(sql.encode(), parameters or None)
+def execute(
+    connection: Connection, sql: str, parameters: Sequence[object] = (), *, prepare: bool | None = None
+) -> list[tuple[Any, ...]]:
+    """As `query`, but raise psycopg's errors; `prepare` as of psycopg's `execute`."""
+    cursor = connection.execute(sql.encode(), parameters or None, prepare=prepare)
     return cursor.fetchall() if cursor.description is not None else []
 
 

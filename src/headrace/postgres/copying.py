@@ -54,19 +54,15 @@ class RowSession(ReadSession):
             HeadraceError: as `query`; PROTOCOL, VALUE.
         """
         columns = self._describe(sql)
-        try:
+        with self._refusals():
             for rows in copy_rows(self._connection, sql, batch_bytes):
                 yield decode_copied(rows, columns)
-        except psycopg.Error as error:
-            raise self._error(error) from error
 
     def _describe(self, sql: str) -> list[CopiedColumn]:
         """Return the columns, whose types stay what they are: the transaction has locked the table now."""
-        try:
+        with self._refusals():
             # COPY describes no types; the same statement without rows does.
             cursor = self._connection.execute(f"{sql} LIMIT 0".encode(), prepare=False)
-        except psycopg.Error as error:
-            raise self._error(error) from error
         result = cursor.pgresult
         columns = []
         for index, found in enumerate(cursor.description or ()):

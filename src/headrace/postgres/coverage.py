@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from headrace.model.names import TableName
 from headrace.postgres.generated import Sender, describe_unsent, failing_writers, held_stored
 from headrace.postgres.identity import (
-    IdentityChange,
     IdentityFacts,
     change_problem,
     identity_statements,
@@ -125,24 +124,14 @@ def _check_identity(
     sender_steps = sender.steps([held_stored(facts, change)])
     remedy = tuple(sql for step in sender_steps for sql in step.statements)
     # A table that is only added now has nothing in the log that could lack a column.
-    hidden = _hidden_columns(facts) if sender_steps and not added else ()
+    held = ", ".join(sorted(held_stored(facts, None)))
+    hidden = (describe_unsent(held),) if held and sender_steps and not added else ()
     if change is None:
         return [], remedy, hidden
-    return _change_obstacles(facts, change), (*remedy, *identity_statements(change)), hidden
-
-
-def _hidden_columns(facts: IdentityFacts) -> tuple[str, ...]:
-    held = ", ".join(sorted(held_stored(facts, None)))
-    return (describe_unsent(held),) if held else ()
-
-
-def _change_obstacles(facts: IdentityFacts, change: IdentityChange) -> list[str]:
-    """Return why Headrace may not alter the identity itself."""
     problem = change_problem(facts, change)
-    return [
-        *([] if facts.owned else ["the table belongs to another role"]),
-        *([] if problem is None else [problem.cause]),
-    ]
+    obstacles = [] if facts.owned else ["the table belongs to another role"]
+    obstacles += [] if problem is None else [problem.cause]
+    return obstacles, (*remedy, *identity_statements(change)), hidden
 
 
 _NO_LOG = {

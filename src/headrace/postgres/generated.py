@@ -77,14 +77,18 @@ class Sender:
 
         `held`: the stored generated columns of each replica identity.
         """
-        if (
-            self.existing is None
-            or self.existing.sends_generated
-            or not self._may_be_altered
-            or not any(held)
-        ):
+        is_silent = self.existing is not None and not self.existing.sends_generated
+        if not (is_silent and self._may_be_altered and any(held)):
             return ()
-        return (_send_generated_step(self.name),)
+        return (
+            Step(
+                (send_generated(self.name),),
+                cost="the log's changes come with their stored generated columns",
+                undo=f"ALTER PUBLICATION {identifier(self.name)} SET (publish_generated_columns = none)",
+                why="writers of a table fail where its replica identity holds a generated column that is not "
+                "sent",
+            ),
+        )
 
 
 def held_stored(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
@@ -105,10 +109,11 @@ def failing_writers(
         return None
     held = identity_after(facts, change)
     fails = "fails" if change is None else "would fail"
-    identity = _describe_identity(facts, change)
+    verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
+    reason = f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
     if virtual := ", ".join(sorted(held & facts.virtual)):
         return FailingWriters(
-            f"{identity}; no publication sends its virtual generated column {virtual}, so "
+            f"{reason}; no publication sends its virtual generated column {virtual}, so "
             f"every UPDATE and DELETE on the published table {fails}",
             describe_unsent(virtual),
         )
@@ -117,7 +122,7 @@ def failing_writers(
         return None
     names = ", ".join(identifier(name) for name in silent)
     return FailingWriters(
-        f"{identity}; the publication {names} does not send its generated column {stored}, "
+        f"{reason}; the publication {names} does not send its generated column {stored}, "
         f"so every UPDATE and DELETE on the published table {fails}",
         describe_unsent(stored),
         (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
@@ -129,20 +134,6 @@ def describe_unsent(columns: str) -> str:
     return f"does not send the generated {columns} of the replica identity: UPDATE and DELETE fail"
 
 
-def _describe_identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
-    verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
-    return f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
-
-
 def send_generated(publication: str) -> str:
     """Return the statement that makes a publication send stored generated columns."""
     return f"ALTER PUBLICATION {identifier(publication)} SET ({SENDING})"
-
-
-def _send_generated_step(publication: str) -> Step:
-    return Step(
-        (send_generated(publication),),
-        cost="the log's changes come with their stored generated columns",
-        undo=f"ALTER PUBLICATION {identifier(publication)} SET (publish_generated_columns = none)",
-        why="writers of a table fail where its replica identity holds a generated column that is not sent",
-    )

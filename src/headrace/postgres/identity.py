@@ -103,6 +103,12 @@ class IdentityChange:
     needed: frozenset[str]
     index_columns: tuple[str, ...] = ()
 
+    @property
+    def new_index(self) -> TableName | None:
+        """The index to be created first, if there is one."""
+        name = self.identity.index
+        return TableName(self.table.schema, name) if self.index_columns and name is not None else None
+
 
 def whole_old_rows(tables: Iterable[IdentityFacts]) -> frozenset[TableName]:
     """Return the tables whose old rows are whole in the log; of partitions, the partitioned table."""
@@ -155,12 +161,9 @@ def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> froze
     """Return the columns of the identity after `change`; of the present one where `change` is None."""
     if change is None:
         return facts.identity_columns
-    if change.identity.kind == "full":
-        return frozenset(facts.columns)
     if change.index_columns:
         return frozenset(change.index_columns)
-    chosen = (index.columns for index in facts.unique_indexes if index.name == change.identity.index)
-    return frozenset(next(chosen, ()))
+    return _carried(change.identity, facts.columns, facts.unique_indexes)
 
 
 def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceError | None:
@@ -230,7 +233,7 @@ def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
     chosen = next((index for index, _, _, is_identity in indexes if is_identity), None)
     # Where its index was dropped, the server still says `index`, and old rows carry nothing.
     current = RecordedIdentity("nothing" if kind_now == "index" and chosen is None else kind_now, chosen)
-    stored, virtual = _generated(columns, "s"), _generated(columns, "v")
+    stored, virtual = (frozenset(name for name, _, how in columns if how == letter) for letter in "sv")
     ruled = version >= SENDS_GENERATED_SINCE
     return IdentityFacts(
         table=TableName(schema, name),
@@ -255,16 +258,8 @@ def _carried(
     identity: RecordedIdentity, columns: Sequence[str], indexes: Sequence[UniqueIndex]
 ) -> frozenset[str]:
     """Return the columns that an old row carries in the log."""
-    match identity.kind:
-        case "full":
-            return frozenset(columns)
-        case "default":
-            return frozenset(next((index.columns for index in indexes if index.primary), ()))
-        case "index":
-            return frozenset(next((index.columns for index in indexes if index.name == identity.index), ()))
-        case _:
-            return frozenset()
-
-
-def _generated(columns: Iterable[tuple[str, bool, str]], how: str) -> frozenset[str]:
-    return frozenset(column for column, _, generated in columns if generated == how)
+    if identity.kind == "full":
+        return frozenset(columns)
+    is_default = identity.kind == "default"
+    chosen = (index for index in indexes if (index.primary if is_default else index.name == identity.index))
+    return frozenset(next((index.columns for index in chosen), ()))

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.postgres.connection import PINNED, Closeable, open_connection, place
+from headrace.postgres.connection import PINNED, Closeable, execute, open_connection, place
 from headrace.postgres.lock_holders import lock_error
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error, other_server_error
@@ -97,13 +97,16 @@ class ReadSession(Closeable):
             HeadraceError: CONNECTION where the connection was lost, or a lock was not had in time; DATABASE
                 for what the server refuses.
         """
-        try:
+        with self._refusals():
             # Parameters are sent apart from the statement: no value is ever part of SQL.
             # psycopg prepares what comes often; the server may then plan it for no values in particular.
-            cursor = self._connection.execute(
-                sql.encode(), parameters or None, prepare=None if reusable else False
-            )
-            return cursor.fetchall() if cursor.description is not None else []
+            return execute(self._connection, sql, parameters, prepare=None if reusable else False)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Raise Headrace's errors in the place of psycopg's."""
+        try:
+            yield
         except psycopg.Error as error:
             raise self._error(error) from error
 
@@ -126,11 +129,8 @@ class ReadSession(Closeable):
         Raises:
             HeadraceError: as `query`.
         """
-        try:
-            with self._connection.cursor() as cursor:
-                yield from cursor.stream(sql.encode(), parameters or None, size=size)
-        except psycopg.Error as error:
-            raise self._error(error) from error
+        with self._refusals(), self._connection.cursor() as cursor:
+            yield from cursor.stream(sql.encode(), parameters or None, size=size)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

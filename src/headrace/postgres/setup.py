@@ -73,7 +73,9 @@ def plan_setup(
         _check_identity(facts, required.get(facts.root, ()), policy, sender, added=facts.root in missing)
         for facts in tables
     ]
-    record = _record_of(existing, managed=managed)
+    # A publication of somebody else's has their comment, and no room for our record.
+    new_record = NOTHING_CHANGED if managed else None
+    record = new_record if existing is None else existing.record
     identity_steps = _identity_steps(_known(check.change for check in checks), publication, record)
     steps = altering = identity_steps if policy == "auto" else ()
     if managed:
@@ -97,13 +99,6 @@ def plan_setup(
 
 def _known(values: Iterable[_Value | None]) -> tuple[_Value, ...]:
     return tuple(value for value in values if value is not None)
-
-
-def _record_of(existing: PublicationFacts | None, *, managed: bool) -> SetupRecord | None:
-    """Return what the publication records; one of somebody else's has their comment, and no room for ours."""
-    if existing is not None:
-        return existing.record
-    return NOTHING_CHANGED if managed else None
 
 
 def _warn_of_no_record(record: SetupRecord | None, altering: Sequence[Step]) -> Iterable[str]:
@@ -262,23 +257,17 @@ def _identity_steps(
             record = replace(
                 record,
                 identities={**record.identities, change.table: (first, change.identity)},
-                indexes=record.indexes | _created_indexes(change),
+                indexes=record.indexes.union([] if change.new_index is None else [change.new_index]),
             )
         note = () if record is None else (_comment(publication, record),)
-        if change.index_columns:
-            steps.append(_index_step(change, note))
+        if change.new_index is not None:
+            steps.append(_index_step(change, change.new_index, note))
         steps.append(_identity_step(change, note))
     return tuple(steps)
 
 
-def _created_indexes(change: IdentityChange) -> frozenset[TableName]:
-    if not change.index_columns or change.identity.index is None:
-        return frozenset()
-    return frozenset({TableName(change.table.schema, change.identity.index)})
-
-
-def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
-    drop = drop_index(TableName(change.table.schema, change.identity.index or ""))
+def _index_step(change: IdentityChange, index: TableName, note: tuple[str, ...]) -> Step:
+    drop = drop_index(index)
     columns = ", ".join(change.index_columns)
     return Step(
         # The record first: CONCURRENTLY runs in no transaction, and a kill must leave no unknown index.
