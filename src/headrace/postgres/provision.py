@@ -117,10 +117,8 @@ def prepare_slot(
                 raise _no_publication(publication, url)
             # The temporary slot is not made yet: one of its name is another one, and refused below.
             before = None if temporary else read_slot(connection, slot)
-            plan = _plan_publishing(
-                connection, tables, publication, existing, before, create=create, requirements=requirements
-            )
-            execute_plan(plan, connection)
+            publisher = _Publisher(connection, publication, existing, before, requirements)
+            execute_plan(publisher.plan(tables, create=create), connection)
         facts = _await_unread_slot(connection, slot)
     if facts is not None:
         unfit_slot = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
@@ -173,10 +171,8 @@ def try_publishing(
     """
     with connect(url) as connection:
         existing = read_publication(connection, publication)
-        facts = read_slot(connection, slot)
-        plan = _plan_publishing(
-            connection, tables, publication, existing, facts, create=True, requirements=requirements
-        )
+        publisher = _Publisher(connection, publication, existing, read_slot(connection, slot), requirements)
+        plan = publisher.plan(tables, create=True)
         with suppress(LockTimeoutError):  # who has the lock now says nothing of a start
             try_plan(plan, connection, lock_timeout=_TRIAL_WAITS)
 
@@ -226,16 +222,10 @@ def ensure_published(
         present = {facts.root for facts in read_identities(connection, tables)}
         old = present.difference(added)
         published = [table for table in tables if table in old]
-        facts = read_slot(connection, slot)
-        plan = _plan_publishing(
-            connection, published, publication, existing, facts, create=False, requirements=requirements
-        )
-        execute_plan(plan, connection)
+        publisher = _Publisher(connection, publication, existing, read_slot(connection, slot), requirements)
+        execute_plan(publisher.plan(published, create=False), connection)
         if added:
-            plan = _plan_publishing(
-                connection, added, publication, existing, facts, create=create, requirements=requirements
-            )
-            execute_plan(plan, connection)
+            execute_plan(publisher.plan(added, create=create), connection)
             # After the tables were added, before their rows are read: nothing falls between snapshot and
             # stream.
             _await_writers(connection, added)
@@ -268,57 +258,57 @@ def _writers(connection: Connection, tables: Collection[TableName]) -> dict[str,
     return dict(query(connection, _WRITERS, name_arrays(tables)))
 
 
-def _plan_publishing(
-    connection: Connection,
-    tables: Sequence[TableName],
-    publication: str,
-    existing: PublicationFacts | None,
-    slot: SlotFacts | None,
-    *,
-    create: bool,
-    requirements: Mapping[TableName, PublicationRequirements],
-) -> SetupPlan:
-    """Plan to create the publication, or to extend it by those of `tables` that it does not have.
+@dataclass(frozen=True, slots=True)
+class _Publisher:
+    """Plans what is to be published, by one step.
 
-    It is one step: a role that owns the tables could not extend a publication that another role has begun.
+    A role that owns the tables could not extend a publication that another role has begun.
     """
-    found = read_identities(connection, tables)
-    missing = unpublished_tables(found, existing)
-    if existing is not None:
-        check_requirements(connection, existing, found, requirements)
-    added = [facts for facts in found if facts.root in missing]
-    selections = _selections(connection, added, requirements)
-    refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
-    # pgoutput looks publications up as of each change: at the slot's beginning there was none.
-    if existing is None and slot is not None:
-        refused.append(publication_too_young(publication, slot))
-    if existing is not None and missing and not (create and existing.own):
-        sql = in_one_transaction(add_tables(publication, missing, slot, selections))
-        refused.append(_not_published(publication, missing, sql))
-    sender = Sender(publication, existing, altered=create)
-    for facts in added:
-        refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
-    version = connection.info.server_version
-    steps = (
-        *(() if existing is not None else (create_publication(publication, version),)),
-        *sender.steps(held_stored(facts, None) for facts in found),
-        *add_table_steps(missing, publication, slot, selections),
-    )
-    statements = tuple(chain.from_iterable(step.statements for step in steps))
-    whole = (replace(steps[0], statements=statements),) if steps else ()
-    return SetupPlan(whole, refused=tuple(refused))
 
+    connection: Connection
+    publication: str
+    existing: PublicationFacts | None
+    slot: SlotFacts | None
+    requirements: Mapping[TableName, PublicationRequirements]
 
-def _selections(
-    connection: Connection,
-    added: Iterable[IdentityFacts],
-    requirements: Mapping[TableName, PublicationRequirements],
-) -> Selections:
-    """Return what is published of each added table of which not everything is."""
-    parts = {
-        facts.root: requirements[facts.root].sent(facts) for facts in added if facts.root in requirements
-    }
-    return with_row_columns(connection, {table: part for table, part in parts.items() if part != WHOLE})
+    def plan(self, tables: Sequence[TableName], *, create: bool) -> SetupPlan:
+        """Plan to create the publication, or to extend it by those of `tables` that it does not have."""
+        publication, existing, slot = self.publication, self.existing, self.slot
+        found = read_identities(self.connection, tables)
+        missing = unpublished_tables(found, existing)
+        if existing is not None:
+            check_requirements(self.connection, existing, found, self.requirements)
+        added = [facts for facts in found if facts.root in missing]
+        selections = self._selections(added)
+        refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
+        # pgoutput looks publications up as of each change: at the slot's beginning there was none.
+        if existing is None and slot is not None:
+            refused.append(publication_too_young(publication, slot))
+        if existing is not None and missing and not (create and existing.own):
+            sql = in_one_transaction(add_tables(publication, missing, slot, selections))
+            refused.append(_not_published(publication, missing, sql))
+        sender = Sender(publication, existing, altered=create)
+        for facts in added:
+            refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
+        version = self.connection.info.server_version
+        steps = (
+            *(() if existing is not None else (create_publication(publication, version),)),
+            *sender.steps(held_stored(facts, None) for facts in found),
+            *add_table_steps(missing, publication, slot, selections),
+        )
+        statements = tuple(chain.from_iterable(step.statements for step in steps))
+        return SetupPlan((replace(steps[0], statements=statements),) if steps else (), refused=tuple(refused))
+
+    def _selections(self, added: Iterable[IdentityFacts]) -> Selections:
+        """Return what is published of each added table of which not everything is."""
+        parts = {
+            facts.root: required.sent(facts)
+            for facts in added
+            if (required := self.requirements.get(facts.root)) is not None
+        }
+        return with_row_columns(
+            self.connection, {table: part for table, part in parts.items() if part != WHOLE}
+        )
 
 
 def _not_published(publication: str, missing: Iterable[TableName], sql: str) -> HeadraceError:
