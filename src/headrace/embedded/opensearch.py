@@ -10,7 +10,6 @@ import signal
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import urllib3
 
@@ -130,16 +129,12 @@ class EmbeddedOpenSearch(EmbeddedServer):
 
     def _ready(self) -> bool:
         """Return whether this node, not another one on its port, answers and has its shards."""
-        health = self._get("/_cluster/health")
+        try:
+            health = self._http.request("GET", f"{self.url}/_cluster/health").json()
+        except (urllib3.exceptions.HTTPError, ValueError):
+            return False
         whole = health.get("cluster_name") == self._cluster and health.get("number_of_nodes") == self._nodes
         return whole and health.get("status") in ("green", "yellow")
-
-    def _get(self, path: str) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = self._http.request("GET", self.url + path).json()
-        except (urllib3.exceptions.HTTPError, ValueError):
-            return {}
-        return answer
 
     def _failure(self, output: str) -> HeadraceError:
         cause = next((line for line in output.splitlines() if "ERROR" in line), last_line(self._log))

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from headrace.embedded.processes import Account
 from headrace.embedded.server import disk_error
 from headrace.errors import HeadraceError, Kind
 
@@ -37,7 +36,7 @@ class Site:
     folder: Path
     data: Path
     binaries: Path
-    account: Account | None
+    account: pwd.struct_passwd | None
 
 
 def wheel_binaries() -> Path:
@@ -56,22 +55,21 @@ def wheel_binaries() -> Path:
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
-def server_account() -> Account | None:
+def server_account() -> pwd.struct_passwd | None:
     """Return the user that the server runs as: `nobody` for root, whom PostgreSQL refuses; else None."""
     if os.geteuid() != 0:
         return None
     try:
-        entry = pwd.getpwnam("nobody")
+        return pwd.getpwnam("nobody")
     except KeyError as error:
         raise HeadraceError(
             Kind.DEPENDENCY,
             "PostgreSQL refuses to run as root and there is no user nobody",
             "Run this as another user.",
         ) from error
-    return Account(entry.pw_uid, entry.pw_gid)
 
 
-def make_site(binaries: Path, account: Account | None) -> Site:
+def make_site(binaries: Path, account: pwd.struct_passwd | None) -> Site:
     """Create the folder of one server, with a copy of the programs where `account` could not reach them.
 
     Raises:
@@ -87,7 +85,7 @@ def make_site(binaries: Path, account: Account | None) -> Site:
         data.mkdir(mode=0o700)
         if account is not None:
             folder.chmod(0o711)
-            os.chown(data, account.uid, account.gid)
+            os.chown(data, account.pw_uid, account.pw_gid)
             if not open_to_all(binaries / "postgres"):
                 binaries = _copy(binaries, folder / "programs")
     except (OSError, shutil.Error) as error:
@@ -163,7 +161,7 @@ def initialise(site: Site, superuser: str, password: str) -> None:
         secret.touch(mode=0o600)
         secret.write_text(password)
         if site.account is not None:
-            os.chown(secret, site.account.uid, site.account.gid)
+            os.chown(secret, site.account.pw_uid, site.account.pw_gid)
         done = _run_initdb(site, [*options, f"--pwfile={secret}"])
     except OSError as error:
         raise disk_error(error, site.folder) from error
@@ -171,9 +169,9 @@ def initialise(site: Site, superuser: str, password: str) -> None:
         secret.unlink(missing_ok=True)
     if done.returncode:
         output = " ".join((done.stderr or done.stdout).split())
-        if "No space left" in output:
-            raise disk_error(output, site.folder)
-        raise HeadraceError(Kind.DEPENDENCY, f"the embedded PostgreSQL cannot make its data folder: {output}")
+        failed = f"the embedded PostgreSQL cannot make its data folder: {output}"
+        is_full = "No space left" in output
+        raise disk_error(output, site.folder) if is_full else HeadraceError(Kind.DEPENDENCY, failed)
 
 
 def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[str]:
@@ -192,8 +190,8 @@ def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[s
         check=False,
         cwd="/",
         process_group=0,  # Ctrl-C at the terminal must not reach initdb
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
+        user=None if account is None else account.pw_uid,
+        group=None if account is None else account.pw_gid,
         extra_groups=None if account is None else [],
         env={**os.environ, "LC_ALL": "C", "LANG": "C"},
     )

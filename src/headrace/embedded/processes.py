@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import random
 import signal
 import socket
@@ -11,21 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HeadraceError, Kind
 
 _POLL = 0.02
 _LOOPBACK = "127.0.0.1"
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The operating-system user that a server runs as."""
-
-    uid: int
-    gid: int
 
 
 class GuardedProcess:
@@ -48,12 +40,12 @@ class GuardedProcess:
         command: Sequence[str],
         *,
         log: Path,
-        account: Account | None = None,
+        account: pwd.struct_passwd | None = None,
         environment: Mapping[str, str] | None = None,
         last_signal: signal.Signals = signal.SIGKILL,
         folder: Path | None = None,
     ) -> None:
-        uid, gid = (account.uid, account.gid) if account else (-1, -1)
+        uid, gid = (account.pw_uid, account.pw_gid) if account else (-1, -1)
         words = [str(int(last_signal)), str(uid), str(gid), str(folder or ""), *command]
         guard = Path(__file__).with_name("guard.py")
         with log.open("ab") as output:

@@ -22,6 +22,8 @@ _RDS_HOST = re.compile(r"\.(?P<region>[a-z]{2,}(?:-[a-z0-9]+)+)\.rds\.amazonaws\
 _AWS_SECONDS = 900
 _AZURE_SCOPE = "https://ossrdbms-aad.database.windows.net/.default"
 _GOOGLE_SCOPE = "https://www.googleapis.com/auth/sqlservice.login"
+_LIBRARIES = ("botocore.", "azure.", "google.auth.")
+"""The modules of errors whose own text says what is wrong, and quotes no secret."""
 _GIVE_IDENTITY = "Give this machine or pod an identity of that cloud which may log in."
 
 
@@ -41,7 +43,10 @@ def cloud_token(cloud: str, address: Address) -> str:
         ) from error
     except HeadraceError:
         raise
-    except Exception as error:  # the libraries pass on what a missing file or a broken answer raises
+    except Exception as error:
+        if type(error).__module__.startswith(_LIBRARIES):
+            raise _no_token(cloud, str(error)) from error
+        # The libraries pass on what a missing file or a broken answer raises.
         raise unexpected(
             f"iam:{cloud} got no token for the database", error, Kind.PASSWORD_COMMAND, _GIVE_IDENTITY
         ) from error
@@ -50,7 +55,6 @@ def cloud_token(cloud: str, address: Address) -> str:
 def _aws_token(address: Address) -> str:
     from botocore.auth import SigV4QueryAuth  # noqa: PLC0415 - an extra
     from botocore.awsrequest import AWSRequest  # noqa: PLC0415
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
     logging.getLogger("botocore").setLevel(logging.INFO)  # below that it shows tokens
     given = address.completed
@@ -59,16 +63,13 @@ def _aws_token(address: Address) -> str:
         raise HeadraceError(
             Kind.CONFIG, "iam:aws needs one host and a user in the connection string", "Name both there."
         )
-    try:
-        session = _aws_session()
-        region = _aws_region(host, session)
-        credentials = session.get_credentials()
-        if credentials is None:
-            raise _no_token("aws", "no credentials were found")
-        request = AWSRequest("GET", f"https://{host}:{port}/", params={"Action": "connect", "DBUser": user})
-        SigV4QueryAuth(credentials.get_frozen_credentials(), "rds-db", region, _AWS_SECONDS).add_auth(request)
-    except (BotoCoreError, ClientError) as error:
-        raise _no_token("aws", str(error)) from error
+    session = _aws_session()
+    region = _aws_region(host, session)
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise _no_token("aws", "no credentials were found")
+    request = AWSRequest("GET", f"https://{host}:{port}/", params={"Action": "connect", "DBUser": user})
+    SigV4QueryAuth(credentials.get_frozen_credentials(), "rds-db", region, _AWS_SECONDS).add_auth(request)
     return str(request.url).removeprefix("https://")
 
 
@@ -88,25 +89,16 @@ def _aws_region(host: str, session: Any) -> str:
 
 
 def _azure_token(_: Address) -> str:
-    from azure.core.exceptions import AzureError  # noqa: PLC0415 - an extra
-
-    try:
-        return str(_azure_identity().get_token(_AZURE_SCOPE).token)
-    except AzureError as error:
-        raise _no_token("azure", str(error)) from error
+    return str(_azure_identity().get_token(_AZURE_SCOPE).token)
 
 
 def _google_token(_: Address) -> str:
-    from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - an extra
-    from google.auth.transport.urllib3 import Request  # noqa: PLC0415
+    from google.auth.transport.urllib3 import Request  # noqa: PLC0415 - an extra
     from urllib3 import PoolManager  # noqa: PLC0415
 
-    try:
-        credentials = _google_identity()
-        if not credentials.valid:
-            credentials.refresh(Request(PoolManager()))  # type: ignore[no-untyped-call]
-    except GoogleAuthError as error:
-        raise _no_token("google", str(error)) from error
+    credentials = _google_identity()
+    if not credentials.valid:
+        credentials.refresh(Request(PoolManager()))  # type: ignore[no-untyped-call]
     return str(credentials.token)
 
 

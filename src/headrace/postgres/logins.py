@@ -40,9 +40,7 @@ class Logins:
         """Return the error of a failed login; for some minutes one that passes, where it was taken before."""
         known = self._refusals.get((url, replication))
         may_pass = error.kind is Kind.AUTHENTICATION or UNVERIFIED in error.cause
-        if not may_pass or known is None:
-            return error
-        if known.note(_REFUSED_SECONDS) > _REFUSED_SECONDS:
+        if not may_pass or known is None or known.note(_REFUSED_SECONDS) > _REFUSED_SECONDS:
             return error
         return HeadraceError(
             Kind.CONNECTION,

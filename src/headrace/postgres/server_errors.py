@@ -16,7 +16,6 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.postgres.address import Address, parse_address
 from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.password import hide_passwords
-from headrace.postgres.search_path import unknown_name_in_function
 
 GRANT_REPLICATION = (
     "Grant the right to replicate: plain PostgreSQL `ALTER ROLE {role} REPLICATION`; RDS and Aurora "
@@ -432,6 +431,13 @@ _REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
     ),
 )
 
+# The errors of a user's function whose body finds its names only under another search_path.
+_UNKNOWN_NAME = frozenset({"42883", "42P01", "42704", "3F000"})
+"""No such function, table, type or schema."""
+_FUNCTION = re.compile(
+    r'SQL function "(?P<name>.+?)" (?:during|statement)|function (?P<signature>.+?) line \d'
+)
+
 _REFUSED_VALUE = re.compile("22...|23514")
 _REFUSED_ROW = re.compile("20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4]|XX000")
 
@@ -463,12 +469,31 @@ def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     primary = error.diag.message_primary or " ".join(str(error).split())
     # A connection that breaks gives an OperationalError without a state.
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
-    found = unknown_name_in_function(error, statement_error(state, primary, url))
+    found = _unknown_name_in_function(error, statement_error(state, primary, url))
     hint = " ".join((error.diag.message_hint or "").split())
     # The hint of a user's function may hold a value, as its message may.
     if (state or "").startswith(_NAME_CLASSES):
         found.remedy = found.remedy or hint
     return found
+
+
+def _unknown_name_in_function(error: psycopg.Error, refusal: HeadraceError) -> HeadraceError:
+    """Return the error that names the function whose body does not find a name; else `refusal`.
+
+    Args:
+        error: the server's error; that it is of a function's body is known from its `internal_query`.
+        refusal: the error that it is turned into otherwise.
+    """
+    if error.sqlstate not in _UNKNOWN_NAME or error.diag.internal_query is None:
+        return refusal
+    found = _FUNCTION.search(error.diag.context or "")  # the innermost function is the first
+    name = "" if found is None else (found["signature"] or found["name"])
+    return HeadraceError(
+        Kind.BINDING,
+        f"the function {name or 'that is called'} does not find what its body names: {refusal.cause}",
+        f"Run: ALTER FUNCTION {name or 'NAME'} SET search_path = SCHEMA, with the schema of those names. Or "
+        "qualify the names in its body: Headrace reads with search_path = pg_catalog.",
+    )
 
 
 def other_server_error(error: psycopg.Error) -> OtherServerError | None:

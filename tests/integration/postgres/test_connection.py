@@ -227,7 +227,7 @@ def test_a_pooler_is_recognised_on_every_kind_of_connection(
     )
     if account is not None:
         for path in (folder, folder / "users", folder / "ini"):
-            os.chown(path, account.uid, account.gid)
+            os.chown(path, account.pw_uid, account.pw_gid)
     url = postgres.url.replace(f":{postgres.port}/", f":{port}/")
     process = GuardedProcess([PGBOUNCER.path, str(folder / "ini")], log=tmp_path / "log", account=account)
     try:

@@ -86,7 +86,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         copied = Path(shutil.copy(file, data.parent))
         copied.chmod(0o600)
         if account := server_account():
-            os.chown(copied, account.uid, account.gid)
+            os.chown(copied, account.pw_uid, account.pw_gid)
     with one as server:
         with connect(server.url) as connection:
             for statement in ROLES.split(";"):
