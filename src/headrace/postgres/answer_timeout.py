@@ -121,11 +121,26 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
         Also one that an error leaves in the middle of a statement: it takes no other, and psycopg does not
         count it as broken.
         """
+        lost: list[psycopg.OperationalError] = []
+        if (silence := self.silence) is not None:
+
+            def check() -> None:
+                try:
+                    silence.check()
+                except psycopg.OperationalError as error:
+                    # An error from here would leave libpq in the middle of a message.
+                    lost.append(error)
+                    hang_up(self.pgconn.socket)  # libpq sees the end of the stream, and cleans up
+
+            silence.begin()
+            gen = checked(gen, check, silence.begin)
         try:
-            return self._wait(gen, *args, **named)
+            return super().wait(gen, *args, **named)
         except psycopg.OperationalError as error:
-            if error.sqlstate is None:  # not an answer of the server
+            if lost or error.sqlstate is None:  # not an answer of the server
                 self._break()
+            if lost:
+                raise lost[0] from None
             raise
 
     def _break(self) -> None:
@@ -134,28 +149,6 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             hang_up(self.pgconn.socket)
             while self.pgconn.status != ConnStatus.BAD:
                 self.pgconn.consume_input()
-
-    def _wait(self, gen: Any, *args: Any, **named: Any) -> Any:
-        silence = self.silence
-        if silence is None:
-            return super().wait(gen, *args, **named)
-        silence.begin()
-        lost: list[psycopg.OperationalError] = []
-
-        def check() -> None:
-            try:
-                silence.check()
-            except psycopg.OperationalError as error:
-                # An error from here would leave libpq in the middle of a message.
-                lost.append(error)
-                hang_up(self.pgconn.socket)  # libpq sees the end of the stream, and cleans up
-
-        try:
-            return super().wait(checked(gen, check, silence.begin), *args, **named)
-        except psycopg.OperationalError:
-            if lost:
-                raise lost[0] from None
-            raise
 
 
 def hang_up(descriptor: int) -> None:

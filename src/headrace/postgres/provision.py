@@ -88,7 +88,7 @@ def prepare_slot(
     create: bool,
     requirements: Mapping[TableName, PublicationRequirements] = MappingProxyType({}),
     temporary: bool = False,
-    keep: Callable[[ExportedSlot], None] | None = None,
+    keep: Callable[[ExportedSlot], None] = ExportedSlot.close,
 ) -> PreparedSlot:
     """Make sure that `slot` and `publication` exist and fit; create what is missing.
 
@@ -133,10 +133,7 @@ def prepare_slot(
         )
     # Only now: a slot cannot be read with a publication that is younger.
     exported = create_slot(url, slot, temporary=temporary)
-    if keep is None:
-        exported.close()
-    else:
-        keep(exported)
+    keep(exported)
     return PreparedSlot(exported.consistent_point, server)
 
 

@@ -70,8 +70,7 @@ def table_clause(table: TableName, selection: PublicationFilter = WHOLE) -> str:
 
 def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> HeadraceError | None:
     """Return why writers of the table would fail, or needed columns be missing; None if neither."""
-    problem = _column_problem(facts, selection.columns or frozenset())
-    if problem is not None:
+    if (problem := _column_problem(facts, selection.columns or frozenset())) is not None:
         return problem
     if facts.root != facts.table or facts.kind == "p":
         return HeadraceError(
@@ -86,17 +85,14 @@ def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> Hea
             "has replica identity FULL, and with a list of columns its writers would fail",
             "all columns",
         )
-    hidden = frozenset() if selection.columns is None else facts.identity_columns - selection.columns
-    if hidden:
-        named = ", ".join(sorted(hidden))
+    sent = facts.identity_columns if selection.columns is None else selection.columns
+    if named := ", ".join(sorted(facts.identity_columns - sent)):
         return _refused(
             facts,
             f"is identified by {named}: without them its writers would fail",
             f"the columns {named} too",
         )
-    unknown = selection.row_columns - facts.identity_columns
-    if unknown:
-        named = ", ".join(sorted(unknown))
+    if named := ", ".join(sorted(selection.row_columns - facts.identity_columns)):
         return _refused(
             facts,
             f"is to be filtered by {named}, which its replica identity does not hold: its writers would fail",
@@ -107,11 +103,9 @@ def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> Hea
 
 def _column_problem(facts: IdentityFacts, columns: frozenset[str]) -> HeadraceError | None:
     """Return why no publication could list these columns; None where one could."""
-    absent = ", ".join(sorted(columns - frozenset(facts.columns)))
-    if absent:
+    if absent := ", ".join(sorted(columns - frozenset(facts.columns))):
         return HeadraceError(Kind.CONFIG, f"{facts.table} has no column {absent}", "Correct the columns.")
-    computed = ", ".join(sorted(columns & (facts.generated - facts.stored)))
-    if computed:
+    if computed := ", ".join(sorted(columns & (facts.generated - facts.stored))):
         return HeadraceError(
             Kind.CONFIG,
             f"{facts.table} computes {computed}, which this server never sends",
