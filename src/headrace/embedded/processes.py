@@ -62,18 +62,15 @@ class GuardedProcess:
         try:
             with self._guard.stdout as line:
                 self.pid = int(line.readline() or b"0")
-        except BaseException:  # an interrupt: without its pid nothing else would end the server
-            self._end_through_guard()
+        # An interrupt: without its pid only the guard, whose pipe closes, can end the server.
+        except BaseException:
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+            self._guard.wait()
             raise
         if not self.pid:
             self._guard.wait()
             raise HeadraceError(Kind.DEPENDENCY, f"{command[0]} cannot be started: {last_line(log)}")
-
-    def _end_through_guard(self) -> None:
-        """End the server by closing the guard's pipe."""
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
-        self._guard.wait()
 
     @property
     def running(self) -> bool:

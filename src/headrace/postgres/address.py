@@ -215,14 +215,6 @@ def _unparsable_url() -> HeadraceError:
     )
 
 
-def is_verified(parameters: Mapping[str, str]) -> bool:
-    """Return whether libpq connects only over TLS with a verified certificate."""
-    return (
-        parameters.get("sslmode") in {"verify-ca", "verify-full"}
-        or parameters.get("sslrootcert") == "system"  # libpq then insists on verify-full
-    )
-
-
 def allowed_methods(parameters: Mapping[str, str]) -> str:
     """Return the value of `require_auth` for a connection, the user's own included.
 
@@ -232,7 +224,10 @@ def allowed_methods(parameters: Mapping[str, str]) -> str:
         HeadraceError: CONFIG where `password` is allowed and the server is not verified.
     """
     methods = [method.strip() for method in parameters.get("require_auth", "").split(",") if method.strip()]
-    verified = is_verified(parameters)
+    # Then libpq connects only over TLS with a verified certificate; with `system` it insists on verify-full.
+    verified = (
+        parameters.get("sslmode") in {"verify-ca", "verify-full"} or parameters.get("sslrootcert") == "system"
+    )
     # libpq takes either a list of allowed methods or one of forbidden ones.
     if any(not method.startswith("!") for method in methods):
         if "password" in methods and not verified:

@@ -193,11 +193,9 @@ def unusable_tables(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
 ) -> tuple[HeadraceError, ...]:
     """Return why tables cannot be followed at all: absent, or without changes in the log."""
-    present = {facts.root for facts in tables}
     absent = [
         HeadraceError(Kind.BINDING, f"there is no table {name}", "Correct the schema file.")
-        for name in sorted(required)
-        if name not in present
+        for name in sorted(required.keys() - {facts.root for facts in tables})
     ]
     what = {"v": "a view", "m": "a materialised view", "f": "a foreign table"}
     return (

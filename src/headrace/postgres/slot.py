@@ -27,26 +27,9 @@ _POLL_SECONDS = 0.05
 _FAILOVER_SINCE = 170000
 _MAX_NAMED = 5
 
-# Columns of newer versions are read from the row as JSON, where older versions lack them.
 _READ = f"""
-SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text, ''), s.two_phase,
-       s.temporary, s.active_pid, (s.confirmed_flush_lsn - '0/0')::bigint, (s.restart_lsn - '0/0')::bigint,
-       s.wal_status, s.safe_wal_size,
-       (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint,
-       j.row ->> 'invalidation_reason',
-       coalesce((j.row ->> 'failover')::boolean, false),
-       coalesce((j.row ->> 'synced')::boolean, false) AND pg_is_in_recovery(),
-       extract(epoch FROM clock_timestamp() - (j.row ->> 'inactive_since')::timestamptz)::float8,
-       {session_text("s.active_pid")},
-       (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
-       coalesce(a.wait_event = 'WaitForStandbyConfirmation', false),
-       (SELECT (r.sent_lsn - '0/0')::bigint FROM pg_stat_replication r WHERE r.pid = s.active_pid),
-       coalesce(a.state = 'active' AND coalesce(a.wait_event_type, 'IO') = 'IO', false),
-       s.catalog_xmin::text::bigint
-FROM pg_replication_slots s
-CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
-LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+SELECT s.*, {session_text("s.active_pid")}
+FROM ({read_sql(__package__, "slots")}) AS s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """  # noqa: S608 - a fixed text
 _IS_VISIBLE = read_sql(__package__, "is_visible")
 _READ_ONE = f"{_READ} WHERE s.slot_name = $1"
@@ -75,7 +58,6 @@ class SlotFacts:
         failover: whether standbys keep a copy of the slot (17 and later).
         synced: whether it is a standby's copy, which nobody may read before a promotion.
         inactive_seconds: how long the slot has had no reader (17 and later); None while it has one.
-        reader: the reader's pid, application, user and host, for people; None where there is no reader.
         reader_lag: seconds between a flush of the log and its confirmation by the present reader, as the
             server measures it; None without a recent measurement.
         awaits_standbys: whether the server sends nothing now because standbys have not received it
@@ -83,6 +65,7 @@ class SlotFacts:
         sent: up to where the walsender has decoded the log (bytes); None without one.
         decodes: whether the walsender works right now, and waits for nothing but the disk.
         catalog_xmin: the oldest transaction (raw xid) whose rows of the catalog it may still need.
+        reader: the reader's pid, application, user and host, for people; None where there is no reader.
     """
 
     name: str
@@ -101,12 +84,12 @@ class SlotFacts:
     failover: bool = False
     synced: bool = False
     inactive_seconds: float | None = None
-    reader: str | None = None
     reader_lag: float | None = None
     awaits_standbys: bool = False
     sent: Lsn | None = None
     decodes: bool = False
     catalog_xmin: int | None = None
+    reader: str | None = None
 
     @property
     def lag(self) -> int:
