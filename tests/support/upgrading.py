@@ -40,7 +40,7 @@ def upgrade(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
     account, folder = new._site.account, new._site.folder / "upgrade"
     folder.mkdir()
     if account is not None:
-        os.chown(folder, account.uid, account.gid)
+        os.chown(folder, account.pw_uid, account.pw_gid)
     done = subprocess.run(
         [
             new._site.binaries / "pg_upgrade",
@@ -50,8 +50,8 @@ def upgrade(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
             *("--old-options", "-c wal_level=logical", "--new-options", "-c wal_level=logical"),
         ],
         cwd=folder,
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
+        user=None if account is None else account.pw_uid,
+        group=None if account is None else account.pw_gid,
         capture_output=True,
         text=True,
         check=False,

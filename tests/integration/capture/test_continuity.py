@@ -93,8 +93,8 @@ def copied(primary: EmbeddedPostgres, account_of: EmbeddedPostgres, *options: st
         ],
         check=True,
         cwd="/",
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
+        user=None if account is None else account.pw_uid,
+        group=None if account is None else account.pw_gid,
         extra_groups=None if account is None else [],
         env={**os.environ, "HOME": str(account_of._site.folder)},
     )

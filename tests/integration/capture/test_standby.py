@@ -55,8 +55,8 @@ def standby(primary: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
         ],
         check=True,
         cwd="/",
-        user=None if account is None else account.uid,
-        group=None if account is None else account.gid,
+        user=None if account is None else account.pw_uid,
+        group=None if account is None else account.pw_gid,
         extra_groups=None if account is None else [],
         env={**os.environ, "HOME": str(copy._site.folder)},
     )
