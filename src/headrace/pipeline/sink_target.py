@@ -184,4 +184,4 @@ def cluster_endpoint(resolved: Resolved, name: str, sink: OpenSearchSink) -> End
         verify=sink.tls_verify,
         gzip=found.gzip,
         timeout=float(sink.timeout_secs),
-    ).normalised()
+    )

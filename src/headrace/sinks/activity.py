@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from headrace.errors import HeadraceError, Kind
@@ -162,24 +162,21 @@ class BackfillCounter:
 
     def _report(self) -> None:
         self._next = time.monotonic() + _PAUSE
-        if self._to is None:
-            return
-        _send(self._to, BackfillReport(self._to.run, self._to.sink, self._job, self._task, self._written))
+        if (to := self._to) is not None:
+            _send(to, BackfillReport(to.run, to.sink, self._job, self._task, self._written))
 
 
 def report_stage(to: ReportTo | None, stage: Stage | None) -> None:
     """Report the stage that this process's task has come to, None at its end; does nothing without `to`."""
-    if to is None:
-        return
-    _send(to, StageReport(to.run, to.sink, f"{socket.gethostname()}:{os.getpid()}", stage or ""))
+    if to is not None:
+        _send(to, StageReport(to.run, to.sink, f"{socket.gethostname()}:{os.getpid()}", stage or ""))
 
 
 def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
     """Report documents that the run continues without; does nothing without `to`."""
-    if to is None or not lines:
-        return
-    # A line each: a datagram that is too large is lost.
-    _send(to, *(RejectionsReport(to.run, to.sink, (line[:_LONGEST_TEXT],)) for line in lines))
+    if to is not None and lines:
+        # A line each: a datagram that is too large is lost.
+        _send(to, *(RejectionsReport(to.run, to.sink, (line[:_LONGEST_TEXT],)) for line in lines))
 
 
 def _send(to: ReportTo, *reports: _Report) -> None:
@@ -197,75 +194,54 @@ class Activity:
         to: where reports go.
         bulk_bytes: as `ActivityReport`.
         timeout: seconds that one request may take.
-
-    Attributes:
-        retries: as `ActivityReport`.
     """
 
     def __init__(self, to: ReportTo | None, bulk_bytes: int, timeout: float) -> None:
         self._to = to
-        self._lasts = timeout + _LONGEST_PAUSE
         # One process has several writers, and a restarted one the same pid perhaps.
-        self._writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
-        self._lock = threading.Lock()
-        self._bulk_bytes = bulk_bytes
-        self._in_flight = 0
-        self._failure: tuple[str, str, str] | tuple[()] = ()
+        writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
+        run, sink = ("", "") if to is None else (to.run, to.sink)
+        self._state = ActivityReport(run, sink, writer, bulk_bytes, 0, 0, timeout + _LONGEST_PAUSE)
+        self._lock = threading.RLock()
         self._next = 0.0
-        self._accepted = 0
-        self.retries = 0
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         """Count a request as in flight while the context is entered."""
-        self._change(in_flight=1)
+        self._count(1)
         try:
             yield
         finally:
-            self._change(in_flight=-1)
+            self._count(-1)
 
     def accepted(self, bulk_bytes: int) -> None:
         """Note that a request was accepted; the next one may have `bulk_bytes`."""
         with self._lock:
-            self._bulk_bytes = bulk_bytes
-            self._accepted += 1
-            healed, self._failure = bool(self._failure), ()
-            is_idle = not self._in_flight  # without this report it would look as if it waited for an answer
-        self._tell(now=healed or is_idle)
+            before = self._state
+            self._state = replace(before, bulk_bytes=bulk_bytes, accepted=before.accepted + 1, failure=())
+            # Without the report of an idle writer it would look as if it waited for an answer.
+            self._tell(now=bool(before.failure) or not before.in_flight)
 
     def refused(self, error: HeadraceError, bulk_bytes: int) -> None:
         """Note that a request was refused; it, or its documents assembled again, will be sent again."""
+        failure = error.kind.name, error.cause[:_LONGEST_TEXT], error.remedy
         with self._lock:
-            self.retries += 1
-            self._bulk_bytes = bulk_bytes
-            self._failure = (error.kind.name, error.cause[:_LONGEST_TEXT], error.remedy)
-        self._tell(now=True)
+            retries = self._state.retries + 1
+            self._state = replace(self._state, bulk_bytes=bulk_bytes, retries=retries, failure=failure)
+            self._tell(now=True)
 
     def close(self) -> None:
         """Send a last report."""
         self._tell(now=True)
 
-    def _change(self, in_flight: int) -> None:
+    def _count(self, requests: int) -> None:
         with self._lock:
-            self._in_flight += in_flight
-        self._tell(now=False)
+            self._state = replace(self._state, in_flight=self._state.in_flight + requests)
+            self._tell(now=False)
 
     def _tell(self, *, now: bool) -> None:
-        to = self._to
         with self._lock:
             # Twice a second is enough for people; what changes the state is told at once.
-            if to is None or (not now and time.monotonic() < self._next):
-                return
-            self._next = time.monotonic() + _PAUSE
-            report = ActivityReport(
-                to.run,
-                to.sink,
-                self._writer,
-                self._bulk_bytes,
-                self._in_flight,
-                self.retries,
-                self._lasts,
-                self._failure,
-                self._accepted,
-            )
-            _send(to, report)
+            if self._to is not None and (now or time.monotonic() >= self._next):
+                self._next = time.monotonic() + _PAUSE
+                _send(self._to, self._state)

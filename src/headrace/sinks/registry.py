@@ -7,7 +7,7 @@ its object is called with the options of the sink and returns a `DocumentWriter`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 from headrace.errors import HeadraceError, Kind
@@ -63,17 +63,13 @@ def find_sink(kind: str) -> Open:
             f"no installed package offers sinks of the kind {kind!r}",
             meant(kind, kinds()) or "Install the package that does.",
         )
-    return _load(entries[0])
-
-
-def _load(entry_point: EntryPoint) -> Open:
     try:
         take_in_pandas()
-        loaded: Open = entry_point.load()
+        loaded: Open = entries[0].load()
     except (ImportError, AttributeError) as error:
         raise HeadraceError(
             Kind.DEPENDENCY,
-            f"the sink kind {entry_point.name!r} ({entry_point.value}) cannot be loaded: {error}",
+            f"the sink kind {kind!r} ({entries[0].value}) cannot be loaded: {error}",
             "Install its package where documents are written: on the executors too.",
         ) from error
     return loaded

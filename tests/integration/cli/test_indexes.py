@@ -24,7 +24,7 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
     """One that is served, one that is built, one that was deleted in the cluster."""
     with create_slot(deployment.url, deployment.name) as slot, connect(deployment.url) as connection:
         server = inspect_server(connection)
-    with closing(Client(Endpoint((deployment.sink,)).normalised())) as client:
+    with closing(Client(Endpoint((deployment.sink,)))) as client:
         found = []
         for hash_ in ("aa", "bb", "cc"):
             made = Generations(client).create(
@@ -91,7 +91,7 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     ]
     assert "reindex was ordered" in human.err
     assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
-    with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
+    with closing(Client(Endpoint((whole.sink,)))) as client:
         [order] = Mailbox(client, StateKey(whole.name, "")).open_orders()
         assert order.kind is OrderKind.REINDEX
     assert whole.type("teardown", "--indexes", "--yes").code == 0
@@ -105,7 +105,7 @@ def test_a_run_that_does_not_read_its_slot_at_the_moment_is_heard(whole: Deploym
     nobody = whole.type("reload", "--wait", "1")
     assert (nobody.code, "no run is active" in nobody.err) == (0, True)
     with (
-        closing(Client(Endpoint((whole.sink,)).normalised())) as client,
+        closing(Client(Endpoint((whole.sink,)))) as client,
         Lease(client, StateKey(whole.name, ""), [whole.name]),
     ):
         asked = whole.type("reindex", whole.name)

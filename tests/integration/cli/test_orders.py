@@ -15,7 +15,7 @@ def test_the_last_orders_are_listed_with_what_came_of_them(whole: Deployment) ->
     nothing = whole.type("orders")
     assert (nothing.code, nothing.out, "no orders yet" in nothing.err) == (0, "", True)
     assert json.loads(whole.type("orders", "--format", "json").out) == []
-    with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
+    with closing(Client(Endpoint((whole.sink,)))) as client:
         mailbox = Mailbox(client, StateKey(whole.name, ""))
         done = mailbox.submit(new_order(OrderKind.REINDEX, "people", by="ada", client="10.0.0.7"))
         mailbox.answer(done.id, "readers see people_2", result={"generation": "people_2"})

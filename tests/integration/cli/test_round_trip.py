@@ -32,7 +32,7 @@ def follow(deployment: Deployment, index: str) -> None:
     """What a run leaves: a slot, an index, and the cluster's memory of both."""
     with create_slot(deployment.url, deployment.name) as slot, connect(deployment.url) as connection:
         server = inspect_server(connection)
-    client = Client(Endpoint((deployment.sink,)).normalised())
+    client = Client(Endpoint((deployment.sink,)))
     made = Generations(client).create(index, "0123456789ab", {"settings": {"index": {}}, "mappings": {}})
     state = replace(
         new_state(server, deployment.name, deployment.name),

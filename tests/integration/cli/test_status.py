@@ -80,7 +80,7 @@ def test_the_run_is_found_by_what_it_notes_in_the_cluster(
     assert f"no run is active for the slot '{whole.name}'" in " ".join(capsys.readouterr().err.split())
     with (
         StatusServer(board_in("paused"), "127.0.0.1:0") as server,
-        closing(Client(Endpoint((whole.sink,)).normalised())) as client,
+        closing(Client(Endpoint((whole.sink,)))) as client,
     ):
         with Lease(client, key, [], address=server.address):
             assert status(*config) == 0

@@ -411,7 +411,7 @@ def test_a_slow_answer_is_no_answer() -> None:
 
 def test_nobody_there_is_told_with_the_place() -> None:
     with pytest.raises(HeadraceError, match=r"no connection to OpenSearch at 127\.0\.0\.1:9") as caught:
-        Client(Endpoint(("http://u:secret@127.0.0.1:9",))).wait_until_ready(0.3)
+        Client(Endpoint(("http://127.0.0.1:9",), "u", "secret")).wait_until_ready(0.3)
     assert caught.value.kind is Kind.SINK_UNREACHABLE
     assert "secret" not in str(caught.value)
 

@@ -80,7 +80,7 @@ def database_server(url: str) -> SpanServer:
 
 
 def _cluster(endpoint: Endpoint) -> SpanServer:
-    urls = endpoint.normalised().urls
+    urls = endpoint.urls
     product = _product(endpoint)
     if len(urls) > 1:
         return SpanServer(product)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.changes import DocumentOperation
+from headrace.model.chunks import chunked
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch.failures import describe, describe_without_request, describe_without_values
 
@@ -147,20 +148,8 @@ def render(operation: DocumentOperation, target: str) -> Item:
 
 
 def chunks(items: Iterable[Item], max_bytes: Callable[[], int], max_count: int) -> Iterator[list[Item]]:
-    """Split `items`, in order, into chunks of at most `max_bytes` and `max_count`; a larger item goes alone.
-
-    `max_bytes` is called for each item, because the limit may change meanwhile.
-    """
-    chunk: list[Item] = []
-    size = 0
-    for item in items:
-        if chunk and (size + len(item.lines) > max_bytes() or len(chunk) >= max_count):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(item)
-        size += len(item.lines)
-    if chunk:
-        yield chunk
+    """Split `items` into the chunks of requests, as `chunked`."""
+    return chunked(items, lambda item: len(item.lines), max_bytes, max_count)
 
 
 def body(chunk: Sequence[Item]) -> bytes:
@@ -224,9 +213,9 @@ def deleted_from(data: bytes, index: str) -> bool:
     return any(delete.get("_index") == index and "error" not in delete for delete in deletes)
 
 
-def rejected(item: Item, reason: str, describe_without_values: str = "") -> WriteResult:
-    """Build the result for an item that will never be accepted; the reasons as in `Rejection`."""
-    return WriteResult(rejected=(Rejection(item.index, item.id, reason, describe_without_values),))
+def rejected(refused: Item | DocumentOperation, reason: str, public: str = "") -> WriteResult:
+    """Build the result for what will never be accepted; the reasons as in `Rejection`."""
+    return WriteResult(rejected=(Rejection(refused.index, refused.id, reason, public),))
 
 
 def _status(answer: dict[str, Any]) -> tuple[int, Any]:

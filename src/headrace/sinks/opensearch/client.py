@@ -29,6 +29,7 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import parse_url
 
 from headrace.errors import HeadraceError, Kind, Refusals, Retry
+from headrace.model.chunks import chunked
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.pinned_connection import pinned_pools
@@ -72,7 +73,8 @@ _TRY_ANOTHER_NODE = (429, 502, 503, 504)
 """Statuses that may concern a single node: the next request goes to the next node."""
 _HEALTH = "/_cluster/health"
 _SHARDS = ("active_shards", "initializing_shards", "unassigned_shards")
-_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_FORBIDDEN = 403
+_REFUSALS = (401, _FORBIDDEN)
 _NOT_FOUND = 404
 _TIMED_OUT = 408
 _NOBODY = (301, 302, 303, 307, 308, 400, _NOT_FOUND, 410)
@@ -256,7 +258,7 @@ class Client:
         first: int = 0,
         accepted: bool = False,
     ) -> None:
-        self.endpoint = endpoint.normalised()
+        self.endpoint = endpoint
         self._pool = _pool(self.endpoint)
         self._signer = Signer(self.endpoint.aws_region) if self.endpoint.aws_region else None
         self._first = first % len(self.endpoint.urls)
@@ -283,10 +285,12 @@ class Client:
                 or may not have been applied); AUTHENTICATION where a certificate is not trusted, or SINK_BUSY
                 for some minutes where the cluster was reached before.
         """
-        headers = {"content-type": content_type} if body is not None else {}
-        if body is not None and self.endpoint.gzip:
-            body = gzip.compress(body, _COMPRESSION_LEVEL)
-            headers["content-encoding"] = "gzip"
+        headers = {**self._pool.headers}
+        if body is not None:
+            headers["content-type"] = content_type
+            if self.endpoint.gzip:
+                body = gzip.compress(body, _COMPRESSION_LEVEL)
+                headers["content-encoding"] = "gzip"
         return self._at_some_node(method, target, body, headers)
 
     def call(self, method: str, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
@@ -325,10 +329,11 @@ class Client:
         403), SINK_REJECTED.
         """
         error = failures.from_status(answer.status, answer.data, answer.place)
-        is_lost = answer.status in _NOBODY and answer.is_of_gateway
-        if error.kind is Kind.SINK_REJECTED and self._accepted and is_lost:
+        if not self._accepted:
+            return error
+        if error.kind is Kind.SINK_REJECTED and answer.status in _NOBODY and answer.is_of_gateway:
             return failures.cluster_unknown(error)
-        if error.kind is Kind.AUTHENTICATION and self._accepted and self._may_be_starting(answer):
+        if error.kind is Kind.AUTHENTICATION and self._may_be_starting(answer):
             return failures.credentials_unknown(error)
         return error
 
@@ -341,18 +346,14 @@ class Client:
 
     def _may_be_starting(self, answer: Answer) -> bool:
         """Tell whether the cluster may not know its users, roles and keys yet."""
-        # One refusal among accepted requests is a missing permission, and no start of the cluster.
-        if answer.status == _FORBIDDEN and not self._is_refused_everything():
-            return False
-        return self._is_refused_lately()
+        # One refusal among accepted requests is a missing permission: a cluster that starts refuses also to
+        # tell its health, for which every run asks before it starts.
+        is_refused = answer.status != _FORBIDDEN or self.exchange("GET", _HEALTH).status in _REFUSALS
+        return is_refused and self._is_refused_lately()
 
     def _is_refused_lately(self) -> bool:
         """Note a refusal; tell whether the cluster let this client in until some minutes ago."""
         return self._refusals.note(_SERIES_SECONDS) <= _REFUSED_SECONDS
-
-    def _is_refused_everything(self) -> bool:
-        """Tell whether the user may not even ask for the health, as every run does before it starts."""
-        return self.exchange("GET", _HEALTH).status in (_UNAUTHORIZED, _FORBIDDEN)
 
     def reaches_cluster(self) -> bool:
         """Tell whether the cluster answers a small request, whatever became of another one."""
@@ -376,7 +377,12 @@ class Client:
         health = answer.json()
         # Red with shards is a cluster that has lost one; red without any has not read its metadata.
         if health.get("status") == "red" and not _has_shards(health):
-            raise failures.state_unknown(answer.place)
+            what = f"the cluster at {answer.place} has not recovered its state"
+            raise HeadraceError(
+                Kind.SINK_BUSY,
+                f"{what}: it does not know its indexes yet",
+                "Wait until all of its nodes have started.",
+            )
         # When it was asked, not when it answered: the node may have started in between.
         self._recovered_at = asked_at
         return False
@@ -415,8 +421,7 @@ class Client:
             HeadraceError: SINK_REJECTED where it is another kind of server, or too old.
         """
         if self._product is None:
-            answer = self.call("GET", "/")
-            self._product = _product(answer)
+            self._product = _product(self.call("GET", "/"))
         return self._product
 
     def primaries(self) -> dict[str, str | int]:
@@ -443,17 +448,10 @@ class Client:
         first = self._first
         for step in range(len(urls)):
             node = (first + step) % len(urls)
+            url = urls[node] + target
+            signed = {**headers, **self._sign(method, url, body)}
             try:
-                response = self._pool.request(
-                    method,
-                    urls[node] + target,
-                    body=body,
-                    headers={
-                        **self._pool.headers,
-                        **headers,
-                        **self._sign(method, urls[node] + target, body),
-                    },
-                )
+                response = self._pool.request(method, url, body=body, headers=signed)
             except HTTPError as error:
                 self._recovered_at = -_RESTART_SECONDS  # it may start again, and another node answer now
                 # A request that was sent may have been applied: it is never repeated here.
@@ -480,17 +478,8 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
 
 def join_names(names: Sequence[str]) -> Iterator[str]:
     """Join index names with commas, in as many chunks as fit into requests' paths."""
-    joined: list[str] = []
-    size = 0
-    for name in names:
-        added = len(quote(name)) + 1
-        if joined and (len(joined) == _NAMES_AT_ONCE or size + added > _PATH_BYTES):
-            yield ",".join(joined)
-            joined, size = [], 0
-        joined.append(name)
-        size += added
-    if joined:
-        yield ",".join(joined)
+    chunks = chunked(names, lambda name: len(quote(name)) + 1, lambda: _PATH_BYTES, _NAMES_AT_ONCE)
+    return map(",".join, chunks)
 
 
 def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
@@ -536,33 +525,27 @@ def _has_shards(health: Mapping[str, Any]) -> bool:
 
 
 def _product(answer: Answer) -> Product:
-    about = answer.json()
+    about, place = answer.json(), answer.place
     try:
         product = Product.of(about)
     except ValueError as error:
-        raise HeadraceError(
-            Kind.SINK_REJECTED,
-            f"what answers at {answer.place} is not OpenSearch",
-            "Check the URL of the sink.",
-        ) from error
+        what = f"what answers at {place} is not OpenSearch"
+        raise HeadraceError(Kind.SINK_REJECTED, what, "Check the URL of the sink.") from error
     if product.name != "opensearch" and "OpenSearch" in str(about.get("tagline")):
-        raise HeadraceError(
-            Kind.SINK_REJECTED,
-            f"the cluster at {answer.place} is OpenSearch in compatibility mode, and says that it is "
-            f"{product.name} {product.version}: what it can do is not known",
-            "Set compatibility.override_main_response_version of the cluster to false.",
+        cause = (
+            f"the cluster at {place} is OpenSearch in compatibility mode, and says that it is {product.name} "
+            f"{product.version}: what it can do is not known"
         )
-    if product.is_too_old:
-        raise HeadraceError(
-            Kind.SINK_REJECTED,
-            f"the cluster at {answer.place} is {product.name} {product.version}",
-            "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later.",
+        remedy = "Set compatibility.override_main_response_version of the cluster to false."
+    elif product.is_too_old:
+        cause = f"the cluster at {place} is {product.name} {product.version}"
+        remedy = "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later."
+    elif product.build == _SERVERLESS:
+        cause = (
+            f"{place} is Elastic Cloud Serverless, which lets nobody ask for health and shards, nor set how "
+            "long deletions are remembered: what is written could not be relied on"
         )
-    if product.build == _SERVERLESS:
-        raise HeadraceError(
-            Kind.SINK_REJECTED,
-            f"{answer.place} is Elastic Cloud Serverless, which lets nobody ask for health and shards, nor "
-            "set how long deletions are remembered: what is written could not be relied on",
-            "Use a hosted deployment of Elastic Cloud, or a cluster of your own.",
-        )
-    return product
+        remedy = "Use a hosted deployment of Elastic Cloud, or a cluster of your own."
+    else:
+        return product
+    raise HeadraceError(Kind.SINK_REJECTED, cause, remedy)

@@ -8,8 +8,6 @@ import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
-from urllib.parse import unquote
 
 from urllib3.exceptions import LocationParseError
 from urllib3.util import Url, parse_url
@@ -25,7 +23,8 @@ class Endpoint:
     """A cluster's addresses and how to talk to it; picklable, its `repr` shows no password.
 
     Attributes:
-        urls: the nodes, tried in order from the one that answered last.
+        urls: the nodes, tried in order from the one that answered last; without credentials, and without a
+            slash at the end.
         api_key: instead of user and password: `ID:KEY`, or the same in base64.
         bearer_token: instead of the others: a token as it is sent.
         aws_region: instead of the others: sign requests for this region, with the process's own credentials.
@@ -37,6 +36,9 @@ class Endpoint:
         gzip: whether request bodies are compressed (worth it over a slow or metered network only).
         timeout: seconds for an answer.
         connect_timeout: seconds for a connection.
+
+    Raises:
+        HeadraceError: CONFIG, where a URL is not of the form http(s)://HOST:PORT.
     """
 
     urls: tuple[str, ...]
@@ -83,9 +85,8 @@ class Endpoint:
             try:
                 ssl.create_default_context(cafile=str(self.ca_file))
             except OSError as error:
-                raise _unusable_file(
-                    "ca_file", self.ca_file, error, "it holds no PEM certificates"
-                ) from error
+                why = "it holds no PEM certificates"
+                raise _unusable_file("ca_file", self.ca_file, error, why) from error
         if self.client_cert is not None:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
@@ -95,26 +96,13 @@ class Endpoint:
                 why = "certificate and key are no PEM without a passphrase, or do not fit together"
                 raise _unusable_file("client_cert", self.client_cert, error, why) from error
 
-    def normalised(self) -> Self:
-        """Return the same endpoint with credentials taken out of the URLs and trailing slashes removed.
-
-        Raises:
-            HeadraceError: CONFIG, where a URL is not of the form http(s)://HOST:PORT.
-        """
-        parsed = [_parse(url) for url in self.urls]
-        if not parsed:
+    def __post_init__(self) -> None:
+        if not self.urls:
             raise HeadraceError(
                 Kind.CONFIG, "the OpenSearch sink has no URL", 'Set url = "http://HOST:9200".'
             )
-        auth = next((url.auth for url in parsed if url.auth), "")
-        user, _, secret = auth.partition(":")
-        return replace(
-            self,
-            # Messages and reports show the URLs: no password may stand in them.
-            urls=tuple(url._replace(auth=None).url.rstrip("/") for url in parsed),
-            username=self.username or unquote(user) or None,
-            password=self.password if self.password is not None else unquote(secret) or None,
-        )
+        for url in self.urls:
+            _check_url(url)
 
 
 class _LockedKeyError(Exception):
@@ -139,7 +127,7 @@ def _unusable_file(key: str, file: Path, error: Exception, otherwise: str) -> He
 
 def connection_warnings(endpoints: Iterable[Endpoint]) -> list[str]:
     """List, once each, the connections that others on the network can read or alter."""
-    return list(dict.fromkeys(text for endpoint in endpoints for text in _warnings(endpoint.normalised())))
+    return list(dict.fromkeys(text for endpoint in endpoints for text in _warnings(endpoint)))
 
 
 def _warnings(endpoint: Endpoint) -> Iterable[str]:
@@ -166,13 +154,18 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _parse(text: str) -> Url:
+def _check_url(text: str) -> None:
     try:
         url = parse_url(text)
-    except LocationParseError as error:
-        raise _url_error() from error
-    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-        raise _url_error()
+    except LocationParseError:
+        url = Url()
+    # Messages and reports show the URLs: no password may stand in them.
+    if url.scheme not in ("http", "https") or not url.host or url.auth or url.query or url.fragment:
+        raise HeadraceError(
+            Kind.CONFIG,
+            "the URL of the OpenSearch sink is not of the form http://HOST:PORT or https://HOST:PORT",
+            "Correct it; user and password go into username and password.",
+        )
     if url.host.endswith(_SERVERLESS):
         raise HeadraceError(
             Kind.CONFIG,
@@ -180,12 +173,3 @@ def _parse(text: str) -> Url:
             "old write could undo a newer one",
             "Use a domain of Amazon OpenSearch Service (with aws_region), or a cluster of your own.",
         )
-    return url
-
-
-def _url_error() -> HeadraceError:
-    return HeadraceError(
-        Kind.CONFIG,
-        "the URL of the OpenSearch sink is not of the form http://HOST:PORT or https://HOST:PORT",
-        "Correct it; user and password go into username and password.",
-    )

@@ -39,6 +39,8 @@ _QUOTED = re.compile(
 """What gateways quote of a request, with credentials: Amazon quotes the token of a role, or a password."""
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
+LOOK_AT_LOAD = "Look at the cluster's health, its disk watermarks and its write queue."
+"""The remedy where a cluster has too much to do."""
 _CREDENTIALS = "Correct username and password of the sink, its api_key, bearer_token or client_cert."
 
 _WITHOUT_VALUES = [
@@ -69,10 +71,8 @@ def reason(data: bytes) -> str:
     if isinstance(error, dict) and (said := error.get("message", error.get("Message"))):
         return _QUOTED.sub("…", describe(said))  # of a gateway before the cluster, such as Amazon's
     if isinstance(error, dict) and "unassigned_shards" in error:
-        return (
-            f"the cluster's health is {error.get('status')}, "
-            f"{quantity(error['unassigned_shards'], 'shard')} unassigned"
-        )
+        unassigned = quantity(error["unassigned_shards"], "shard")
+        return f"the cluster's health is {error.get('status')}, {unassigned} unassigned"
     return describe(error)
 
 
@@ -155,43 +155,31 @@ def _known_words(reason: str) -> str:
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     """Build the error for an answer with an unexpected status."""
     why = _without_request(reason(data))
-    said = f": {why}" if why else ""
-    if status == _UNAUTHORIZED:
-        return HeadraceError(
-            Kind.AUTHENTICATION, f"OpenSearch at {place} refused the credentials{said}", _CREDENTIALS
-        )
     passes = _PASSES.search(data) is not None
-    if status == _FORBIDDEN and not passes:
-        return HeadraceError(
-            Kind.AUTHENTICATION,
-            f"OpenSearch at {place} does not allow this user to do that{said}",
-            _remedy_of_refusal(data, why),
-        )
+    kind = Kind.SINK_BUSY
+    if status == _UNAUTHORIZED:
+        kind, cause = Kind.AUTHENTICATION, f"OpenSearch at {place} refused the credentials"
+        remedy = _CREDENTIALS
+    elif status == _FORBIDDEN and not passes:
+        kind, cause = Kind.AUTHENTICATION, f"OpenSearch at {place} does not allow this user to do that"
+        remedy = _remedy_of_refusal(data, why)
     # 429 is a full queue or a circuit breaker; 5xx also comes from a proxy whose cluster is away.
-    if status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
-        return HeadraceError(
-            Kind.SINK_BUSY,
-            f"OpenSearch at {place} cannot take the request now (status {status}){said}",
-            "Look at the cluster's health, its disk watermarks and its write queue.",
-        )
+    elif status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
+        cause = f"OpenSearch at {place} cannot take the request now (status {status})"
+        remedy = LOOK_AT_LOAD
     # As during a restore: it passes.
-    if why.startswith("index_closed_exception"):
-        return HeadraceError(
-            Kind.SINK_BUSY,
-            f"an index at {place} is closed{said}",
-            "Open it, or finish the restore that it is closed for.",
+    elif why.startswith("index_closed_exception"):
+        cause = f"an index at {place} is closed"
+        remedy = "Open it, or finish the restore that it is closed for."
+    elif passes:
+        cause = f"OpenSearch at {place} cannot do that now (status {status})"
+        remedy = (
+            "Wait: the request is tried again. If this goes on, see whether a snapshot of the cluster hangs."
         )
-    if passes:
-        return HeadraceError(
-            Kind.SINK_BUSY,
-            f"OpenSearch at {place} cannot do that now (status {status}){said}",
-            "Wait: the request is tried again. If this goes on, see whether a snapshot of the cluster hangs.",
-        )
-    return HeadraceError(
-        Kind.SINK_REJECTED,
-        f"OpenSearch at {place} refused a request (status {status}){said}",
-        "Check the URL of the sink, and the proxy before the cluster." if is_of_gateway(data) else "",
-    )
+    else:
+        kind, cause = Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status})"
+        remedy = "Check the URL of the sink, and the proxy before the cluster." if is_of_gateway(data) else ""
+    return HeadraceError(kind, f"{cause}: {why}" if why else cause, remedy)
 
 
 def _remedy_of_refusal(data: bytes, why: str) -> str:
@@ -210,38 +198,25 @@ def _remedy_of_refusal(data: bytes, why: str) -> str:
 
 def cluster_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for a gateway that does not find the cluster, from its answer."""
-    return HeadraceError(
-        Kind.SINK_BUSY,
-        f"{error.cause}; that is no answer of the cluster, which answered there before",
-        "Look at the proxy before the cluster, and whether the cluster runs.",
-    )
+    why = "that is no answer of the cluster, which answered there before"
+    remedy = "Look at the proxy before the cluster, and whether the cluster runs."
+    return HeadraceError(Kind.SINK_BUSY, f"{error.cause}; {why}", remedy)
 
 
 def credentials_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for credentials that a starting cluster does not know yet, from its refusal of them."""
-    return HeadraceError(
-        Kind.SINK_BUSY,
-        f"{error.cause}; it accepted them before, and refuses them while it starts",
-        f"Wait until the cluster has started. If it goes on: {error.remedy}",
+    why, wait = (
+        "it accepted them before, and refuses them while it starts",
+        "Wait until the cluster has started.",
     )
+    return HeadraceError(Kind.SINK_BUSY, f"{error.cause}; {why}", f"{wait} If it goes on: {error.remedy}")
 
 
 def certificate_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for a certificate that is being renewed, from the refusal of it by either side."""
-    return HeadraceError(
-        Kind.SINK_BUSY,
-        f"{error.cause}; certificates were trusted before, and may be in the middle of a renewal",
-        f"Wait until all files and nodes have the new ones. If it goes on: {error.remedy}",
-    )
-
-
-def state_unknown(place: str) -> HeadraceError:
-    """Build the error for a cluster that has not recovered its metadata, and so finds no index."""
-    return HeadraceError(
-        Kind.SINK_BUSY,
-        f"the cluster at {place} has not recovered its state: it does not know its indexes yet",
-        "Wait until all of its nodes have started.",
-    )
+    why = "certificates were trusted before, and may be in the middle of a renewal"
+    wait = "Wait until all files and nodes have the new ones."
+    return HeadraceError(Kind.SINK_BUSY, f"{error.cause}; {why}", f"{wait} If it goes on: {error.remedy}")
 
 
 def not_sent(error: exceptions.HTTPError) -> bool:
@@ -253,29 +228,22 @@ def not_sent(error: exceptions.HTTPError) -> bool:
 
 def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
     """Build the error for a request without an answer."""
+    why, kind = _innermost(error), Kind.SINK_UNREACHABLE
     if _is_untrusted(error):
-        return HeadraceError(
+        kind, cause = Kind.AUTHENTICATION, f"the certificate of OpenSearch at {place} is not trusted"
+        remedy = _tls_remedy(why)
+    elif any(name in why.upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
+        kind, cause = (
             Kind.AUTHENTICATION,
-            f"the certificate of OpenSearch at {place} is not trusted: {_innermost(error)}",
-            _tls_remedy(_innermost(error)),
+            f"OpenSearch at {place} lets in only clients whose certificate it knows",
         )
-    if any(name in _innermost(error).upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
-        return HeadraceError(
-            Kind.AUTHENTICATION,
-            f"OpenSearch at {place} lets in only clients whose certificate it knows: {_innermost(error)}",
-            "Set client_cert (and client_key) to one that the cluster's authority issued.",
-        )
-    if not_sent(error):
-        return HeadraceError(
-            Kind.SINK_UNREACHABLE,
-            f"no connection to OpenSearch at {place}: {_innermost(error)}",
-            "Check the URL and that the cluster runs.",
-        )
-    return HeadraceError(
-        Kind.SINK_UNREACHABLE,
-        f"no answer from OpenSearch at {place}: {_innermost(error)}",
-        "Check the cluster's health and whether the URL is http or https, or raise timeout_secs.",
-    )
+        remedy = "Set client_cert (and client_key) to one that the cluster's authority issued."
+    elif not_sent(error):
+        cause, remedy = f"no connection to OpenSearch at {place}", "Check the URL and that the cluster runs."
+    else:
+        cause = f"no answer from OpenSearch at {place}"
+        remedy = "Check the cluster's health and whether the URL is http or https, or raise timeout_secs."
+    return HeadraceError(kind, f"{cause}: {why}", remedy)
 
 
 def _is_untrusted(error: BaseException) -> bool:

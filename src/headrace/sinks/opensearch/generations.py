@@ -8,7 +8,7 @@ missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,8 +75,7 @@ class Generations:
 
     def all(self) -> list[Generation]:
         """List every generation under the prefix, sorted by index."""
-        known = [self._read(index, about) for index, about in sorted(self._about(f"{self._prefix}*").items())]
-        return [generation for generation in known if generation is not None]
+        return list(self._made(f"{self._prefix}*"))
 
     def find(self, indexes: Iterable[str]) -> dict[str, Generation]:
         """Find the generations of these logical indexes, closed ones too, by the concrete index's name.
@@ -86,14 +85,13 @@ class Generations:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
-        found: dict[str, Generation] = {}
         wanted = set(indexes)
-        for names in join_names([f"{self.alias(name)}_*" for name in sorted(wanted)]):
-            for index, about in self._about(names).items():
-                generation = self._read(index, about)
-                if generation is not None and generation.name in wanted:
-                    found[index] = generation
-        return found
+        return {
+            generation.index: generation
+            for names in join_names([f"{self.alias(name)}_*" for name in sorted(wanted)])
+            for generation in self._made(names)
+            if generation.name in wanted
+        }
 
     def behind(self, aliases: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Find the indexes that aliases lead to, with what each alias has there; twenty in a request.
@@ -188,21 +186,19 @@ class Generations:
         Raises:
             HeadraceError: SINK_REJECTED, where the alias's name belongs to an index of another program.
         """
-        alias = self.alias(generation.name)
-        holders = self._holders(generation.name)
-        current = [holder.index for holder in holders if holder.index != generation.index]
+        alias, index = self.alias(generation.name), generation.index
         # One request: the cluster applies all actions in one step, so readers see one index at any time.
-        actions = [{"remove": {"index": index, "alias": alias}} for index in current]
-        actions.append({"add": {"index": generation.index, "alias": alias}})
-        for index in current:
-            for name, how in self._reader_aliases(index, alias).items():
-                actions.append({"remove": {"index": index, "alias": name}})
-                actions.append({"add": {"index": generation.index, "alias": name, **how}})
+        actions: list[dict[str, Any]] = [{"add": {"index": index, "alias": alias}}]
+        for holder, aliases in self._holders(generation.name).items():
+            for name in holder.names if holder.index != index else ():
+                actions.append({"remove": {"index": holder.index, "alias": name}})
+                if name != alias:
+                    actions.append({"add": {"index": index, "alias": name, **aliases[name]}})
         # A search would find what an index held at its last refresh, and a backfilled one had none.
-        refresh(self._client, generation.index)
+        refresh(self._client, index)
         self._client.call("POST", path("_aliases"), {"actions": actions})
         # What came meanwhile was refreshed by the alias, which led to the other index until just now.
-        refresh(self._client, generation.index)
+        refresh(self._client, index)
 
     def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
         """Explain, by index, why readers do not see the whole generation that it should serve.
@@ -226,11 +222,6 @@ class Generations:
                 found[name] = f"the alias {alias} has a {narrowed[0]}: its readers do not see every document"
         return found
 
-    def _reader_aliases(self, index: str, alias: str) -> dict[str, dict[str, Any]]:
-        """Read the other names than `alias` under which readers know a generation."""
-        found: dict[str, dict[str, Any]] = self._client.read(path(index, "_alias")).json()[index]["aliases"]
-        return {name: how for name, how in found.items() if name != alias and not name.endswith(_WRITE)}
-
     def published(self, name: str) -> Generation | None:
         """Return the generation that the alias serves, or None."""
         return next(iter(self._holders(name)), None)
@@ -242,14 +233,14 @@ class Generations:
         if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
             self._client.call("DELETE", path(generation.index), allow=(404,))
 
-    def _holders(self, name: str) -> list[Generation]:
-        """List the generations behind the alias.
+    def _holders(self, name: str) -> dict[Generation, dict[str, Any]]:
+        """Find the generations behind the alias, with what each of their aliases has there.
 
         Raises:
             HeadraceError: SINK_REJECTED, where one of them is not a generation.
         """
         alias = self.alias(name)
-        holders = []
+        holders = {}
         for index, about in self._about(alias).items():
             generation = self._read(index, about)
             # What others have made is never touched.
@@ -261,8 +252,14 @@ class Generations:
                     "Set a `prefix`, run beside it, and take the name over with `headrace adopt`; or "
                     "remove what holds it.",
                 )
-            holders.append(generation)
+            holders[generation] = about["aliases"]
         return holders
+
+    def _made(self, names: str) -> Iterator[Generation]:
+        """Yield the generations among the indexes of these names, sorted by index."""
+        for index, about in sorted(self._about(names).items()):
+            if (generation := self._read(index, about)) is not None:
+                yield generation
 
     def _read(self, index: str, about: Mapping[str, Any]) -> Generation | None:
         """Return the generation that an index is; None for one that Headrace has not made."""

@@ -7,7 +7,7 @@ open. Text is searched through the analyzers and normalizers that `analysis` def
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.schema.language import SCALARS
@@ -77,7 +77,7 @@ class _Build:
     def __init__(self, options: IndexOptions) -> None:
         self._subfields = options.auto_subfields
         self.templates: list[dict[str, Any]] = []
-        self.ranks: dict[str, tuple[str, ...]] = {}
+        self.ranks: dict[tuple[str, ...], str] = {}
 
     def properties(self, fields: tuple[Field, ...], above: str) -> Properties:
         return {field.key: self._property(field, above + field.key) for field in fields}
@@ -109,7 +109,7 @@ class _Build:
             result |= _search_subfields(field)
         if field.variants:
             # A keyword is sorted as text: the normalizer puts the variant's rank in its place.
-            name = self._rank(field.variants)
+            name = self.ranks.setdefault(field.variants, f"headrace_rank_{len(self.ranks) + 1}")
             subfields = result.get("fields", {})
             result["fields"] = {**subfields, "sort": {"type": "keyword", "normalizer": name}}
         return result
@@ -122,14 +122,6 @@ class _Build:
             # Its keys become no fields of the mapping, however many there are.
             return {"type": "flat_object"}
         return {"type": "object", "dynamic": True}
-
-    def _rank(self, variants: tuple[str, ...]) -> str:
-        for name, known in self.ranks.items():
-            if known == variants:
-                return name
-        name = f"headrace_rank_{len(self.ranks) + 1}"
-        self.ranks[name] = variants
-        return name
 
 
 def _plain(kind: str) -> Properties:
@@ -173,7 +165,7 @@ def _leaves(properties: Properties) -> Iterator[str]:
         yield from value.get("fields", {})
 
 
-def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+def analysis(backend: Literal["builtin", "icu"], ranks: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
     """Build the `analysis` settings; `ranks` names a normalizer for each list of enum variants."""
     icu = backend == "icu"
     fold = ["icu_folding"] if icu else ["lowercase", "asciifolding"]
@@ -185,7 +177,7 @@ def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...
     split = {"type": "word_delimiter_graph", "preserve_original": True, "catenate_all": True}
     normalizers: dict[str, Any] = {LOWERCASE: {"type": "custom", "filter": fold}}
     filters: dict[str, Any] = {}
-    for name, variants in ranks.items():
+    for variants, name in ranks.items():
         filters[name] = {"type": "mapping", "mappings": rank_mappings(variants)}
         normalizers[name] = {"type": "custom", "char_filter": [name]}
     return {

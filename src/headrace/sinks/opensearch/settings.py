@@ -49,11 +49,7 @@ SHORTEST_GC_DELETES = 3600.0
 _HIGHEST = 2**31 - 1
 _TOMBSTONES = "24h"
 """gc_deletes during a backfill: how long a delete fences older writes (decision 0064)."""
-_FLAT: dict[str, str | int] = {
-    "flat_settings": "true",
-    "ignore_unavailable": "true",
-    "expand_wildcards": "all",
-}
+_FLAT = {"flat_settings": "true", "ignore_unavailable": "true", "expand_wildcards": "all"}
 
 _FORBIDDEN = 403
 
@@ -198,9 +194,8 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
 def backfill_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the additional settings of an index during its backfill."""
     known = dict(flatten(settings))
-    return {name: value for name, value in TEMPLATE_OVERRIDES.items() if name not in known} | {
-        "gc_deletes": _TOMBSTONES
-    }
+    overrides = {name: value for name, value in TEMPLATE_OVERRIDES.items() if name not in known}
+    return overrides | {"gc_deletes": _TOMBSTONES}
 
 
 def required_settings(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str, str]:
@@ -211,16 +206,10 @@ def required_settings(options: IndexOptions, *, backfilled: bool, other: bool) -
         backfilled: whether its backfill is complete.
         other: whether it was created with other options, which include pipelines.
     """
-    own_settings = {name: str(value) for name, value in flatten(options.settings)}
-    durability = {"translog.durability": TEMPLATE_OVERRIDES["translog.durability"]}
-    own = (
-        durability
-        if other
-        else {name: own_settings.get(name, value) for name, value in TEMPLATE_OVERRIDES.items()}
-    )
-    return own | {
-        "gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if backfilled else _TOMBSTONES
-    }
+    own = {"gc_deletes": options.gc_deletes} | dict(flatten(options.settings))
+    names = ("translog.durability",) if other else tuple(TEMPLATE_OVERRIDES)
+    required = {name: str(own.get(name, TEMPLATE_OVERRIDES[name])) for name in names}
+    return required | {"gc_deletes": str(own["gc_deletes"]) if backfilled else _TOMBSTONES}
 
 
 def restore_settings(

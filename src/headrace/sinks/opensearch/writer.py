@@ -154,8 +154,7 @@ class OpenSearchWriter(DocumentWriter):
             elif operation.body is None:
                 refused.append(WriteResult(deleted=1))  # no document can exist under such an id
             else:
-                item = Item(operation.index, operation.id, operation.body is None, b"")
-                refused.append(bulk.rejected(item, reason))
+                refused.append(bulk.rejected(operation, reason))
 
     def _deliver(self, chunk: list[Item], age: TimeLimit) -> WriteResult:
         """Send `chunk`, in as many parts and attempts as needed; 429 and 5xx are retried.
@@ -245,21 +244,20 @@ class OpenSearchWriter(DocumentWriter):
         Raises:
             HeadraceError: SINK_BUSY, where a firewall refuses a single document: its index waits, then.
         """
-        part = delivery.parts[0]
-        if len(part) == 1 and answer.status != _TOO_LARGE and answer.is_of_gateway:
+        part, is_too_large = delivery.parts[0], answer.status == _TOO_LARGE
+        if len(part) == 1 and not is_too_large and answer.is_of_gateway:
             raise _kept_out(part[0], answer)
         delivery.parts.popleft()
-        if len(part) == 1:
-            if answer.status == _TOO_LARGE:
-                delivery.settled += bulk.rejected(part[0], _too_large(sent))
-            else:
-                cause = failures.reason(answer.data), failures.reason_without_values(answer.data)
-                delivery.settled += bulk.rejected(part[0], *cause)
-            return
-        if answer.status == _TOO_LARGE:
-            self._size.too_large(sent)
-        middle = len(part) // 2
-        delivery.parts.extendleft((part[middle:], part[:middle]))
+        if len(part) > 1:
+            if is_too_large:
+                self._size.too_large(sent)
+            middle = len(part) // 2
+            delivery.parts.extendleft((part[middle:], part[:middle]))
+        elif is_too_large:
+            delivery.settled += bulk.rejected(part[0], _too_large(sent))
+        else:
+            cause = failures.reason(answer.data), failures.reason_without_values(answer.data)
+            delivery.settled += bulk.rejected(part[0], *cause)
 
     def _chunks(self, items: Iterable[Item]) -> Iterator[list[Item]]:
         return bulk.chunks(items, lambda: self._size.bytes, self._options.max_count)
@@ -344,17 +342,18 @@ def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
 
 def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceError:
     if outcome is Outcome.GONE:
-        return HeadraceError(
+        kind, what = (
             Kind.SINK_REJECTED,
-            f"a generation of index {item.index} does not exist any more at {place}: {reason}",
-            "Something else deleted it, or its alias; `headrace run` rebuilds it.",
-        ).concerning(units=[item.index])
-    return HeadraceError(
-        Kind.LOCKED,
-        f"OpenSearch at {place} takes no documents of index {item.index} now: {reason}",
-        "Look at the index's blocks, shards and aliases, the user's permissions for it, the sink's pipeline "
-        "with the services that it asks, and the cluster's disk watermarks.",
-    ).concerning(units=[item.index])
+            f"a generation of index {item.index} does not exist any more at {place}",
+        )
+        remedy = "Something else deleted it, or its alias; `headrace run` rebuilds it."
+    else:
+        kind, what = Kind.LOCKED, f"OpenSearch at {place} takes no documents of index {item.index} now"
+        remedy = (
+            "Look at the index's blocks, shards and aliases, the user's permissions for it, the sink's "
+            "pipeline with the services that it asks, and the cluster's disk watermarks."
+        )
+    return HeadraceError(kind, f"{what}: {reason}", remedy).concerning(units=[item.index])
 
 
 def _untaken(verdict: ItemVerdict, place: str) -> HeadraceError:
@@ -365,7 +364,7 @@ def _untaken(verdict: ItemVerdict, place: str) -> HeadraceError:
             Kind.SINK_BUSY,
             f"OpenSearch at {place} does not take {documents} of index {verdict.again[0].index} now: "
             f"{verdict.reason or failed[0].public}",
-            "Look at the cluster's health, its disk watermarks and its write queue.",
+            failures.LOOK_AT_LOAD,
         )
     first = failed[0]
     what = f"OpenSearch at {place} fails at {documents}, the first is {first.id!r} of index {first.index}"
@@ -397,7 +396,7 @@ def _stale(part: Sequence[Item], url: str) -> HeadraceError:
         Kind.SINK_BUSY,
         f"OpenSearch at {url} takes documents of index {part[0].index} too slowly: what is left was read "
         f"{_STALE_SECONDS:.0f} s ago, and is read again",
-        "Look at the cluster's health, its disk watermarks and its write queue.",
+        failures.LOOK_AT_LOAD,
     )
 
 
