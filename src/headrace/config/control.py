@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from headrace.config.file_model import FileModel
 
@@ -41,10 +41,8 @@ class ControlToken(FileModel):
     """A file that holds the token alone."""
     token_env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")] | None = None
     """The environment variable that holds it."""
-    token_command: tuple[str, ...] | None = None
+    token_command: Annotated[tuple[str, ...] | None, BeforeValidator(command_words)] = None
     """A command that prints it, run without a shell."""
-
-    _is_command = field_validator("token_command", mode="before")(command_words)
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -53,10 +51,16 @@ class ControlToken(FileModel):
         return self
 
 
+def _check_names(tokens: tuple[ControlToken, ...]) -> tuple[ControlToken, ...]:
+    if len({token.name for token in tokens}) < len(tokens):
+        raise ValueError("two tokens have the same name")
+    return tokens
+
+
 class Control(FileModel):
     """The private address: its tokens, the names that it is asked by, its certificate."""
 
-    tokens: Annotated[tuple[ControlToken, ...], Field(strict=False)] = ()
+    tokens: Annotated[tuple[ControlToken, ...], Field(strict=False), AfterValidator(_check_names)] = ()
     """Without any, nothing listens at the private address."""
     allowed_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
     """Values of the Host header besides the address itself: `HOST:PORT`, or `HOST` with any port."""
@@ -64,13 +68,6 @@ class Control(FileModel):
     """A PEM file with the certificate and its chain; with `key_file` it makes the address HTTPS."""
     key_file: Annotated[Path, Field(strict=False)] | None = None
     """The PEM file with the certificate's key."""
-
-    @field_validator("tokens")
-    @classmethod
-    def _have_names(cls, value: tuple[ControlToken, ...]) -> tuple[ControlToken, ...]:
-        if len({token.name for token in value}) < len(value):
-            raise ValueError("two tokens have the same name")
-        return value
 
     @model_validator(mode="after")
     def _has_both_files(self) -> Self:

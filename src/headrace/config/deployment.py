@@ -69,6 +69,25 @@ def _check_prefix(value: str) -> str:
     return value
 
 
+def _check_interval(value: str) -> str:
+    if not _INTERVAL.fullmatch(value):
+        raise ValueError('must be a duration like "10s" or "500ms", or "-1" for never')
+    return value
+
+
+def _check_schema_path(value: object) -> object:
+    if not isinstance(value, str) or "\0" in value or not value.endswith((".yml", ".yaml")):
+        raise ValueError("must be the path of a .yml or .yaml file")
+    return value
+
+
+def _check_address(value: str) -> str:
+    match = _ADDRESS.fullmatch(value)
+    if match is None or int(match["port"]) > _LAST_PORT:
+        raise ValueError("must be HOST:PORT, like 0.0.0.0:9464")
+    return value
+
+
 def folded_name(value: str) -> str:
     """Return the name of an index or a sink, trimmed and in lower case.
 
@@ -83,6 +102,7 @@ def folded_name(value: str) -> str:
 
 Prefix = Annotated[str, AfterValidator(_check_prefix)]
 FoldedName = Annotated[str, AfterValidator(folded_name)]
+Address = Annotated[str, AfterValidator(_check_address)]
 
 
 class ConnectionParts(FileModel):
@@ -116,12 +136,18 @@ Connection = Annotated[
 ]
 
 
+def _check_connection(value: object) -> object:
+    if isinstance(value, Secret) and not is_connection_string(value.reveal()):
+        raise ValueError("must be like postgresql://USER@HOST:PORT/DATABASE")
+    return value
+
+
 class SourceConfig(FileModel):
     """The database that changes are captured from."""
 
     type: Literal["postgres"]
     """The only kind."""
-    connection_url: Connection | None = None
+    connection_url: Annotated[Connection | None, AfterValidator(_check_connection)] = None
     """A libpq URL or keyword string, a `jdbc:postgresql:` URL, or a table of `host`, `port`, `user`,
     `password`, `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/guides/connections.md.
     None: the variable `DATABASE_URL`."""
@@ -173,13 +199,6 @@ class SourceConfig(FileModel):
         """Return libpq's parameters for what the file says of TLS beside the address."""
         keys = ("ssl_mode", "ssl_root_cert", "ssl_cert", "ssl_key")
         return {key.replace("_", ""): str(value) for key in keys if (value := getattr(self, key)) is not None}
-
-    @field_validator("connection_url")
-    @classmethod
-    def _is_connection(cls, value: object) -> object:
-        if isinstance(value, Secret) and not is_connection_string(value.reveal()):
-            raise ValueError("must be like postgresql://USER@HOST:PORT/DATABASE")
-        return value
 
     @field_validator("on_budget")
     @classmethod
@@ -243,7 +262,7 @@ class OpenSearchSink(FileModel):
     """Of new indexes."""
     number_of_replicas: Annotated[int, Field(ge=0)] = 1
     """Of new indexes; replicas are added after the backfill."""
-    refresh_interval: str = "10s"
+    refresh_interval: Annotated[str, AfterValidator(_check_interval)] = "10s"
     """How often the cluster makes new documents searchable; refreshes are off while an index is backfilled.
     A change is usually searchable much sooner: see `eager_refresh`."""
     eager_refresh: bool = True
@@ -258,13 +277,6 @@ class OpenSearchSink(FileModel):
     `options: {fields: {}}` leaves them out of one field."""
     prefix: Prefix | None = None
     """Stands before every name in this cluster. None: the deployment's."""
-
-    @field_validator("refresh_interval")
-    @classmethod
-    def _is_interval(cls, value: str) -> str:
-        if not _INTERVAL.fullmatch(value):
-            raise ValueError('must be a duration like "10s" or "500ms", or "-1" for never')
-        return value
 
 
 class StdoutSink(FileModel):
@@ -325,7 +337,7 @@ class IndexEntry(FileModel):
 
     name: FoldedName
     """The documents are served by the alias `{prefix}{name}`."""
-    schema_path: Annotated[Path, Field(alias="schema", strict=False)]
+    schema_path: Annotated[Path, Field(alias="schema", strict=False), BeforeValidator(_check_schema_path)]
     """The schema file, see docs/reference/schema.md."""
     enabled: bool = True
     """A disabled index is neither backfilled nor followed."""
@@ -342,34 +354,19 @@ class IndexEntry(FileModel):
     """`module:function`, your own Python that changes its documents; see
     docs/guides/configuration.md#transforms."""
 
-    @field_validator("schema_path", mode="before")
-    @classmethod
-    def _is_schema(cls, value: object) -> object:
-        if not isinstance(value, str) or "\0" in value or not value.endswith((".yml", ".yaml")):
-            raise ValueError("must be the path of a .yml or .yaml file")
-        return value
-
 
 class Server(FileModel):
     """The addresses of the two HTTP servers, `HOST:PORT`; port 0 takes a free one."""
 
-    public_address: str = "127.0.0.1:9464"
+    public_address: Address = "127.0.0.1:9464"
     """Health, readiness, status, metrics and the console, for everyone who reaches it. `--public-address`
     wins; listens only where the file or the option says so."""
     public_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
     """Names that the public address is asked by, of a proxy or a Service: `HOST:PORT`, or `HOST` with any
     port. IP addresses and localhost need not be named. Those of `--public-hosts` count too."""
-    private_address: str = "127.0.0.1:9465"
+    private_address: Address = "127.0.0.1:9465"
     """Orders, behind the tokens of `[control]`; see docs/guides/control.md. `--private-address` wins; listens
     only where the file or the option says so."""
-
-    @field_validator("public_address", "private_address")
-    @classmethod
-    def _is_address(cls, value: str) -> str:
-        match = _ADDRESS.fullmatch(value)
-        if match is None or int(match["port"]) > _LAST_PORT:
-            raise ValueError("must be HOST:PORT, like 0.0.0.0:9464")
-        return value
 
 
 class BackfillConfig(FileModel):
@@ -398,11 +395,22 @@ class GenerationsPolicy(FileModel):
     the swap."""
 
 
+def _folded_names(sinks: Any) -> Any:
+    if not isinstance(sinks, dict):
+        return sinks
+    folded = {folded_name(name): sink for name, sink in sinks.items()}
+    if len(folded) < len(sinks):
+        raise ValueError("two sinks have the same name, letter case aside")
+    return folded
+
+
 class Deployment(FileModel):
     """The content of a deployment file."""
 
     source: SourceConfig
-    sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
+    sinks: Annotated[dict[str, Sink], Field(strict=False), BeforeValidator(_folded_names)] = Field(
+        default_factory=dict
+    )
     """The sinks by name; without any in the file, one called `stdout` that prints."""
     primary_sink: str | None = None
     """The sink that keeps the state, where there are several; see docs/guides/sinks.md#several-sinks. None:
@@ -431,16 +439,6 @@ class Deployment(FileModel):
     batch: dict[str, Any] = Field(default_factory=dict)
     """What flusso 0.16 says of its batches; without effect, Spark cuts Headrace's."""
     mirror: MirrorConfig | None = None
-
-    @field_validator("sinks", mode="before")
-    @classmethod
-    def _are_names(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        folded = {folded_name(name): sink for name, sink in value.items()}
-        if len(folded) < len(value):
-            raise ValueError("two sinks have the same name, letter case aside")
-        return folded
 
     _file: Path = PrivateAttr(default=Path("headrace.toml"))
     _environment: dict[str, Secret] = PrivateAttr(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,12 +54,7 @@ def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[
         details = error.errors(include_url=False, include_input=False)
         raise ErrorGroup(locator.translate(details)) from None
     deployment = _complete(path, deployment)
-    errors = [
-        *_duplicates(locator, deployment),
-        *_bad_names(locator, deployment),
-        *_missing_files(locator, deployment),
-    ]
-    if errors:
+    if errors := list(_wrong_indexes(locator, deployment)):
         raise ErrorGroup(errors)
     deployment._file = path  # noqa: SLF001 -- known at loading, and not part of the file
     deployment._environment = {  # noqa: SLF001
@@ -120,51 +115,25 @@ def _with_files_below(folder: Path, model: _Model, keys: Iterable[str]) -> _Mode
     return model.model_copy(update=files)
 
 
-def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
+def _wrong_indexes(locator: Locator, deployment: Deployment) -> Iterator[HeadraceError]:
+    """Yield an error for each name of an index that is taken or bad, and each file that is missing."""
     first: dict[str, int] = {}
-    errors = []
     for number, entry in enumerate(deployment.indexes):
+        name, what = ("index", number, "name"), f"the index {entry.name!r}"
         before = first.setdefault(entry.name, number)
         if before != number:
             line = locator.line(("index", before, "name"))
-            errors.append(
-                locator.error(
-                    ("index", number, "name"),
-                    f"the index {entry.name!r} stands twice" + (f" (first in line {line})" if line else ""),
-                    "Rename one of them.",
-                )
-            )
-    return errors
-
-
-def _bad_names(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
-    """Return errors for names that begin with an underscore, which a cluster refuses."""
-    if deployment.prefix:
-        return []
-    return [
-        locator.error(
-            ("index", number, "name"),
-            f"the index {entry.name!r} begins with _, which a cluster refuses",
-            "Rename it, or set a `prefix`.",
-        )
-        for number, entry in enumerate(deployment.indexes)
-        if entry.name.startswith("_")
-    ]
-
-
-def _missing_files(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
-    errors = []
-    for number, entry in enumerate(deployment.indexes):
+            place = f" (first in line {line})" if line else ""
+            yield locator.error(name, f"{what} stands twice{place}", "Rename one of them.")
+        if entry.name.startswith("_") and not deployment.prefix:
+            problem = f"{what} begins with _, which a cluster refuses"
+            yield locator.error(name, problem, "Rename it, or set a `prefix`.")
         for field in _INDEX_FILES:
             file = getattr(entry, field)
-            if file is None or is_file(file):
-                continue
-            key = field.replace("schema_path", "schema")
-            errors.append(
-                locator.error(
+            if file is not None and not is_file(file):
+                key = field.replace("schema_path", "schema")
+                yield locator.error(
                     ("index", number, key),
-                    f"the {key.removesuffix('_file')} file {file} of the index {entry.name!r} is not there",
+                    f"the {key.removesuffix('_file')} file {file} of {what} is not there",
                     "Correct the path; it counts from the deployment file's folder.",
                 )
-            )
-    return errors

@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import ByteSize, Field, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, Field, model_validator
 
 from headrace.config.file_model import FileModel
 from headrace.config.value import PublicationName, SlotName, Value
@@ -30,13 +30,42 @@ LakeType = Literal["text", "timestamptz"]
 OnError = Literal["reload", "wait"]
 
 
+def _check_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        parse_tables(text)
+    return value
+
+
+def _check_partitions(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len({parse_partition(text).name for text in value}) < len(value):
+        raise ValueError("name each partition once")
+    return value
+
+
+def _check_location(value: str) -> str:
+    if is_url(value) and not value.startswith(_STORES):
+        raise ValueError(f"must be a folder, or begin with one of {', '.join(_STORES)}")
+    return value
+
+
+def _check_interval(value: str) -> str:
+    _seconds(value)
+    return value
+
+
+def _check_retention(value: str) -> str:
+    if _seconds(value) < _SECONDS["h"]:
+        raise ValueError("must be an hour at least: files of a commit that is under way are as old")
+    return value
+
+
 class MirroredTables(FileModel):
     """`[[mirror.tables]]`: some tables."""
 
-    tables: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    tables: Annotated[tuple[str, ...], Field(min_length=1, strict=False), AfterValidator(_check_patterns)]
     """Their names, as in `"sales.orders"`; `*` stands for any text. A table belongs to the first part that
     names it."""
-    exclude: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    exclude: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_patterns)] = ()
     """Names and patterns of tables that do not belong to this part, as in `"public.tmp_*"`."""
     mode: Mode = "current"
     """`current`: the rows as they are; `history`: every version of each row; `changes`: every change."""
@@ -47,7 +76,7 @@ class MirroredTables(FileModel):
     where: Annotated[str, Field(min_length=1)] | None = None
     """SQL that says which rows are mirrored. It becomes a row filter of the publication (PostgreSQL 15), so
     it may read only columns of the replica identity."""
-    partition_by: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    partition_by: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_partitions)] = ()
     """How the lake's tables are partitioned: a column, or `year`, `month`, `day` or `hour` of one, as in
     `"day(placed_at)"`. Every table of the part must have it."""
     soft_delete: bool = False
@@ -68,45 +97,18 @@ class MirroredTables(FileModel):
     """What a table that has to wait misses meanwhile: `reload`: it is read again when it can go on; `wait`:
     the slot keeps the log for it, up to `wal_budget` of `[source]`, so that no change is missed."""
 
-    @field_validator("tables", "exclude")
-    @classmethod
-    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            parse_tables(text)
-        return value
-
     @model_validator(mode="after")
-    def _are_columns_named_once(self) -> Self:
+    def _fit_keys_together(self) -> Self:
         if self.columns and self.exclude_columns:
             raise ValueError("columns and exclude_columns: name one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _are_named_tables_mirrored(self) -> Self:
         for pattern in self.patterns:
             if pattern.exact is not None and self._is_excluded(pattern.exact):
                 raise ValueError(f"exclude: it matches {pattern.exact}, which tables names itself")
-        return self
-
-    @model_validator(mode="after")
-    def _have_columns_one_rule(self) -> Self:
         for name in (*self.types, *self.on_value):
             if name in self.masks:
                 raise ValueError(f"masks: the column {name} is masked; leave it out of types and on_value")
         for name in self.types.keys() & self.on_value.keys():
             raise ValueError(f"types and on_value: name the column {name} in one of them")
-        return self
-
-    @field_validator("partition_by")
-    @classmethod
-    def _are_partitions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        names = [parse_partition(text).name for text in value]
-        if len(set(names)) < len(names):
-            raise ValueError("name each partition once")
-        return value
-
-    @model_validator(mode="after")
-    def _are_deleted_rows_of_current(self) -> Self:
         if self.soft_delete and self.mode != "current":
             raise ValueError(f'soft_delete: mode "{self.mode}" keeps deleted rows anyway; leave it out')
         return self
@@ -152,15 +154,15 @@ class MirrorConfig(FileModel):
     engine: Engine = "local"
     """What brings changes into the tables: `local`: this process, without a jar; `spark`: the Spark session's
     own Delta, on executors, with PySpark 4.2."""
-    location: Annotated[str, Field(min_length=1)]
+    location: Annotated[str, Field(min_length=1), AfterValidator(_check_location)]
     """A folder, or for Delta a URL of an object store (`s3://`, `gs://`, `abfss://`, `az://`); each table is
     in `SCHEMA/TABLE` there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
-    interval: str = "30s"
+    interval: Annotated[str, AfterValidator(_check_interval)] = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: Annotated[ByteSize, Field(ge=1 << 20)] = Field("128MiB", validate_default=True)
     """The size of data files, about, from 1 MiB on: those of less than half of it are joined, where there are
     20 of them."""
-    retention: str = "7d"
+    retention: Annotated[str, AfterValidator(_check_retention)] = "7d"
     """How long files stay that only older versions of a table have; an hour at least."""
     slot: SlotName = "headrace_mirror"
     """The replication slot; lower-case letters, digits and `_`."""
@@ -172,36 +174,12 @@ class MirrorConfig(FileModel):
     tables: Annotated[tuple[MirroredTables, ...], Field(min_length=1, strict=False)]
     """Which tables, in one or several parts."""
 
-    @field_validator("location")
-    @classmethod
-    def _is_known(cls, value: str) -> str:
-        if is_url(value) and not value.startswith(_STORES):
-            raise ValueError(f"must be a folder, or begin with one of {', '.join(_STORES)}")
-        return value
-
-    @field_validator("interval", "retention")
-    @classmethod
-    def _is_interval(cls, value: str) -> str:
-        _seconds(value)
-        return value
-
-    @field_validator("retention")
-    @classmethod
-    def _is_long(cls, value: str) -> str:
-        if _seconds(value) < _SECONDS["h"]:
-            raise ValueError("must be an hour at least: files of a commit that is under way are as old")
-        return value
-
     @model_validator(mode="after")
-    def _is_salted(self) -> Self:
+    def _fit_keys_together(self) -> Self:
         if self.mask_salt is None and any("sha256" in part.masks.values() for part in self.tables):
             raise ValueError(
                 'masks: sha256 needs a mask_salt in [mirror], as in mask_salt = { env = "MASK_SALT" }'
             )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_format(self) -> Self:
         if self.format == "iceberg":
             self._check_iceberg()
         elif self.location.startswith(CATALOG):
