@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan, Member, linked_first
@@ -28,6 +28,8 @@ from headrace.schema.tree import IndexSpec
 
 Refuse = Callable[[str, str, str], None]
 """Called for each document that cannot be read, with index, id and reason."""
+
+_Found = TypeVar("_Found")
 
 MAX_KEYS = 1000
 _FIRST_KEYS = 100
@@ -250,16 +252,10 @@ class Assembler:
         return found if self._transform is None else transformed_operations(self._transform, found)
 
     def _bare_operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterator[DocumentOperation]:
-        index = self._plan.index
-        if self._plan.routing is None:
-            return (
-                DocumentOperation(index, id_, version, None if body is None else body.encode())
-                for id_, body in rows
-            )
-        return (
-            DocumentOperation(index, id_, version, None if body is None else body.encode(), routing)
-            for id_, body, routing in rows
-        )
+        # Where a column decides on the routing, a row has it at its end.
+        for id_, body, *routing in rows:
+            encoded = None if body is None else body.encode()
+            yield DocumentOperation(self._plan.index, id_, version, encoded, *routing)
 
     def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:
         width = len(self._plan.key)
@@ -285,14 +281,27 @@ def castable_keys(
     Args:
         query: runs a statement with its parameters.
     """
+    statement = casts_statement(plan)
+
+    def cast(part: Sequence[Key]) -> Sequence[Key]:
+        query(statement, [list(column) for column in zip(*part, strict=True)])
+        return part
+
+    return by_halves(cast, keys, is_refused_value)
+
+
+def by_halves(
+    read: Callable[[Sequence[Key]], Sequence[_Found]],
+    keys: Sequence[Key],
+    is_refused: Callable[[HeadraceError], bool],
+) -> Sequence[_Found]:
+    """Return what `read` finds for these keys, without those of which one alone is refused."""
     try:
-        query(casts_statement(plan), [list(part) for part in zip(*keys, strict=True)])
+        return read(keys)
     except HeadraceError as error:
-        if not is_refused_value(error):
+        if not is_refused(error):
             raise
-    else:
-        return keys
     if len(keys) == 1:
         return []
     middle = len(keys) // 2
-    return [*castable_keys(query, plan, keys[:middle]), *castable_keys(query, plan, keys[middle:])]
+    return [*by_halves(read, keys[:middle], is_refused), *by_halves(read, keys[middle:], is_refused)]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.assembly.assembler import Assembler, castable_keys
+from headrace.assembly.assembler import Assembler, by_halves, castable_keys
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.read_strategies import strategy_for_rows, uses_sets
@@ -204,24 +204,12 @@ class Presence:
             if not is_refused_row(error):
                 raise
             usable = castable_keys(self._session.query, self._plan, usable)
-            rows = self._read_stamps(usable)
+            rows = by_halves(self._query, usable, is_refused_row)  # a condition fails for some
         stamps = {id_: stamp for id_, stamp in rows if id_ in keys and stamp is not None}
         known = set(usable)
         return Present(stamps, {id_: key for id_, key in keys.items() if key in known})
 
-    def _read_stamps(self, keys: Sequence[Key]) -> list[tuple[str, str | None]]:
-        """Read the rows of `keys` without those for which a condition fails; found by halving."""
-        try:
-            return self._query(keys)
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
-        if len(keys) == 1:
-            return []
-        middle = len(keys) // 2
-        return [*self._read_stamps(keys[:middle]), *self._read_stamps(keys[middle:])]
-
-    def _query(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
+    def _query(self, keys: Sequence[Key]) -> Sequence[tuple[Any, ...]]:
         if not keys:
             return []
         return self._session.query(self._statement, [list(part) for part in zip(*keys, strict=True)])
@@ -230,11 +218,9 @@ class Presence:
 def _key_order(plan: DocumentPlan) -> tuple[Column, ...]:
     """Return the document's key in the column order of an index that has it, if there is one."""
     names = {column.name for column in plan.key}
-    castable = [unique_key for unique_key in plan.table.unique_keys if set(unique_key.columns) <= names]
+    castable = [unique for unique in plan.table.unique_keys if set(unique.columns) <= names]
     # The order of an index that exists: no range is sorted.
-    best = min(
-        castable, key=lambda unique_key: (not unique_key.not_null, not unique_key.primary), default=None
-    )
+    best = min(castable, key=lambda unique: (not unique.not_null, not unique.primary), default=None)
     by_name = {column.name: column for column in plan.key}
     return plan.key if best is None else tuple(by_name[name] for name in best.columns)
 

@@ -38,17 +38,13 @@ _LINE_BREAKS = "chr(10) || chr(13)"
 
 def json_text(column: Column, sql: str) -> str:
     """Render `sql`, an expression of the column's type, as JSON text; NULL where it has none."""
-    element = column.base_type.removeprefix("_")
-    if (
-        element in _VECTORS
-        and column.home != "pg_catalog"
-        and "U" in (column.category, column.element_category)
-    ):
-        return f"{sql}::text" if column.category == "U" else _array(element, sql)
-    if element in _SHAPES and is_foreign(column) and column.category == "U":
+    element, is_own = column.base_type.removeprefix("_"), column.category == "U"
+    if element in _VECTORS and column.home != "pg_catalog" and (is_own or column.element_category == "U"):
+        return f"{sql}::text" if is_own else _array(element, sql)
+    if element in _SHAPES and is_foreign(column) and is_own:
         return _shape_text(column, sql)
     if column.category == "A":
-        return _array(column.base_type.removeprefix("_"), sql)
+        return _array(element, sql)
     return scalar_text(column.base_type, sql)
 
 
@@ -116,11 +112,7 @@ def transformed_text(column: Column, sql: str, transforms: tuple[str, ...]) -> s
 
 def point_text(lat: tuple[Column, str], lon: tuple[Column, str]) -> str:
     """Render two numbers as the JSON text of a point; NULL where either is NULL."""
-    return f"'{{\"lat\":' || {_parenthesized(lat)} || ',\"lon\":' || {_parenthesized(lon)} || '}}'"
-
-
-def _parenthesized(value: tuple[Column, str]) -> str:
-    return f"({json_text(*value)})"
+    return _place(json_text(*lat), json_text(*lon))
 
 
 def location_text(column: Column, sql: str) -> str:

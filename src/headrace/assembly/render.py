@@ -166,23 +166,23 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
 
 
 def _subquery(value: Joined, parent: Alias) -> str:
-    match value:
-        case AggregateValue():
-            return _aggregate(value, parent)
-        case RelatedValue():
-            return _list(value, parent) if value.many else _single(value, parent)
-
-
-def _list(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
+    rows = f"{source}{where_clause(conditions)}"
+    match value:
+        case AggregateValue():
+            return f"(SELECT {aggregate_expression(value, alias)} FROM {rows})"
+        case RelatedValue(many=True):
+            return _list(value, alias, rows)
+        case RelatedValue():
+            return _single(value, alias, rows)
+
+
+def _list(value: RelatedValue, alias: Alias, rows: str) -> str:
     order = order_terms(value, alias)
     if value.limit is not None:
-        clauses = f"{where_clause(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
-        rows = f"SELECT {alias}.* FROM {source}{clauses}"
-        source, conditions = f"({rows}) AS {alias}", []
-    items = list_expression(render_related(value, alias), order)
-    return f"(SELECT {items} FROM {source}{where_clause(conditions)})"
+        rows = f"(SELECT {alias}.* FROM {rows} ORDER BY {order} LIMIT {int(value.limit)}) AS {alias}"
+    return f"(SELECT {list_expression(render_related(value, alias), order)} FROM {rows})"
 
 
 def list_expression(element: str, order: str) -> str:
@@ -190,10 +190,8 @@ def list_expression(element: str, order: str) -> str:
     return f"concat('[', string_agg({element}, ',' ORDER BY {order}), ']')"
 
 
-def _single(value: RelatedValue, parent: Alias) -> str:
-    alias = parent.below
-    source, conditions = _rows(value.relation, parent)
-    row = f"SELECT {render_related(value, alias)} FROM {source}{where_clause(conditions)}"
+def _single(value: RelatedValue, alias: Alias, rows: str) -> str:
+    row = f"SELECT {render_related(value, alias)} FROM {rows}"
     # Without a unique key the row is chosen by order, so that each reading chooses the same one.
     if not is_single(value.relation):
         row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
@@ -203,28 +201,19 @@ def _single(value: RelatedValue, parent: Alias) -> str:
 def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
     """Render the FROM item of the related rows, and the conditions for WHERE."""
     alias = parent.below
-    links = [
-        equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
-        for ours, theirs in relation.links
-    ]
+    links = [_equal_columns(alias, ours, parent, theirs) for ours, theirs in relation.links]
     junction = relation.junction
     if junction is not None:
         name = f"j{alias.depth}"
-        linked = equal(
-            column_sql(name, junction.left),
-            junction.left,
-            column_sql(str(parent), junction.parent),
-            junction.parent,
-        )
-        meets = equal(
-            column_sql(name, junction.right),
-            junction.right,
-            column_sql(str(alias), junction.related),
-            junction.related,
-        )
-        source, conditions = _linked(junction, name, [linked, meets], linked_first=relation.linked_first)
+        leads = _equal_columns(name, junction.left, parent, junction.parent)
+        meets = _equal_columns(name, junction.right, alias, junction.related)
+        source, conditions = _linked(junction, name, [leads, meets], linked_first=relation.linked_first)
         links = [f"EXISTS (SELECT FROM {source}{where_clause(conditions)})"]
     return _linked(relation, alias, links, linked_first=relation.linked_first)
+
+
+def _equal_columns(alias: Alias | str, ours: Column, parent: Alias, theirs: Column) -> str:
+    return equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
 
 
 def _linked(
@@ -271,12 +260,6 @@ def key_order(relation: RelationPlan, alias: Alias) -> list[str]:
         column_sql(str(alias), column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")
         for column in relation.key
     ]
-
-
-def _aggregate(value: AggregateValue, parent: Alias) -> str:
-    alias = parent.below
-    source, conditions = _rows(value.relation, parent)
-    return f"(SELECT {aggregate_expression(value, alias)} FROM {source}{where_clause(conditions)})"
 
 
 def aggregate_expression(value: AggregateValue, alias: Alias) -> str:

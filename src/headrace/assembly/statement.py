@@ -49,28 +49,23 @@ def keys_statement(plan: DocumentPlan, strategy: ReadStrategy = ReadStrategy.COR
     spelling also returns its id without a body: the row may be gone, or its key may be written differently
     now (`Bob` and `BOB` are one citext).
     """
-    requested = _Requested.of(plan.key)
-    matches = requested.matches
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}"
-    row_id = _row_id(plan)
+    requested, root, row_id = _Requested.of(plan), _root(plan), _row_id(plan)
     key_id = id_expression(plan.key, [f"k.{name}" for name in requested.names])
-    roots = _roots(
-        plan, strategy, f"(SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}"
-    )
+    roots = _roots(plan, strategy, requested.roots)
     return (
         f"WITH {', '.join([requested.rows, *roots.tables])}\n"
         f"SELECT {row_id}, {roots.body}{_routing_column(plan)}\n"
         f"FROM {roots.source}\n"
         # A key without a live row comes back without a body: a delete.
-        f"UNION ALL\n"
+        "UNION ALL\n"
         f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
-        f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {matches} AND {row_id} = {key_id})"
+        f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {requested.matches} AND {row_id} = {key_id})"
     )
 
 
 def casts_statement(plan: DocumentPlan) -> str:
     """Render a statement that fails if a key cannot be cast to its type; parameters as `keys_statement`."""
-    requested = _Requested.of(plan.key)
+    requested = _Requested.of(plan)
     counted = ", ".join(f"count({name})" for name in requested.names)
     return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
@@ -110,17 +105,11 @@ def presence_statement(plan: DocumentPlan) -> str:
     is NULL for a row that is no document. The conditions stand after the join: before it, a row that makes
     one fail would affect all other rows of a small table.
     """
-    requested = _Requested.of(plan.key)
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}"
+    requested = _Requested.of(plan)
     passes, stamp = " AND ".join(_live_conditions(plan)), f"{_ROOT}.xmin::text"
     if passes:
         stamp = f"CASE WHEN {passes} THEN {stamp} END"
-    return (
-        f"WITH {requested.rows}\n"
-        f"SELECT {_row_id(plan)}, {stamp}\n"
-        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} "
-        f"ON {requested.matches}"
-    )
+    return f"WITH {requested.rows}\nSELECT {_row_id(plan)}, {stamp}\nFROM {requested.roots}"
 
 
 def conditions_statement(plan: DocumentPlan) -> str:
@@ -129,17 +118,12 @@ def conditions_statement(plan: DocumentPlan) -> str:
     One row for each requested key that a row has: whether each filter holds, in the plan's order, then
     whether the row counts as deleted (false without `soft_delete`).
     """
-    requested = _Requested.of(plan.key)
+    requested = _Requested.of(plan)
     filters = [row_conditions(plan.table, (condition,), str(_ROOT)) for condition in plan.conditions]
     columns = [f"({' AND '.join(rendered)}) IS TRUE" for rendered in filters]
     live = _live_conditions(replace(plan, conditions=()))
     columns.append(f"NOT ({' AND '.join(live)})" if live else "false")
-    return (
-        f"WITH {requested.rows}\n"
-        f"SELECT {', '.join(columns)}\n"
-        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k "
-        f"JOIN {table_sql(plan.table.name)} AS {_ROOT} ON {requested.matches}"
-    )
+    return f"WITH {requested.rows}\nSELECT {', '.join(columns)}\nFROM {requested.roots}"
 
 
 def digests_statement(
@@ -183,9 +167,7 @@ def _next_rows(
         count = 4
     if behind:
         conditions.append(_after(order, count))
-    return (
-        f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}\n{_order_by(order)} LIMIT $1::int"
-    )
+    return f"{_root(plan)}{where_clause(conditions)}\n{_order_by(order)} LIMIT $1::int"
 
 
 def _order_by(order: tuple[Column, ...]) -> str:
@@ -206,8 +188,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     """
     # Python computes the same for the ids of the cluster (`digests`).
     digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
-    conditions = [*_key_conditions(plan), *_live_conditions(plan)]
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}"
+    root = f"{_root(plan)}{where_clause([*_key_conditions(plan), *_live_conditions(plan)])}"
     ids = (
         f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
         f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
@@ -247,6 +228,10 @@ def range_parameters(part: CtidRange) -> tuple[str, ...]:
     last = () if part.last_block is None else (str(part.last_block + 1),)
     # Exclusive: every row of the last block lies before (next block, 0).
     return (str(part.first_block), *last)
+
+
+def _root(plan: DocumentPlan) -> str:
+    return f"{table_sql(plan.table.name)} AS {_ROOT}"
 
 
 def _routing_column(plan: DocumentPlan) -> str:
@@ -316,13 +301,8 @@ def _key_conditions(plan: DocumentPlan) -> list[str]:
 
 def first_statement(plan: DocumentPlan) -> str:
     """Render the first live documents in the order of the key; parameter: how many."""
-    live = [*_key_conditions(plan), *_live_conditions(plan)]
-    condition = f"\nWHERE {' AND '.join(live)}" if live else ""
-    order = ", ".join(column_sql(str(_ROOT), column) for column in plan.key)
-    return (
-        f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\n"
-        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{condition}\nORDER BY {order}\nLIMIT $1::int8"
-    )
+    rows = _next_rows(plan, plan.key, _live_conditions(plan), behind=False, sampled=False)
+    return f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\nFROM {rows}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,18 +311,19 @@ class _Requested:
 
     Attributes:
         names: of its columns.
-        listed: these names, as a list of columns.
         rows: the table, for a WITH.
         matches: the condition that a root row has the key `k`.
+        roots: the FROM item of the root rows that have one of the keys.
     """
 
     names: tuple[str, ...]
-    listed: str
     rows: str
     matches: str
+    roots: str
 
     @classmethod
-    def of(cls, key: tuple[Column, ...]) -> Self:
+    def of(cls, plan: DocumentPlan) -> Self:
+        key = plan.key
         names = tuple(f"k{number}" for number in range(len(key)))
         typed = ", ".join(
             f"k.{name}::{cast_type(column)} AS {name}" for name, column in zip(names, key, strict=True)
@@ -354,7 +335,8 @@ class _Requested:
             for name, column in zip(names, key, strict=True)
         )
         rows = f"requested AS (SELECT {typed} FROM unnest({arrays}) AS k ({listed}))"
-        return cls(names, listed, rows, matches)
+        roots = f"(SELECT DISTINCT {listed} FROM requested) AS k JOIN {_root(plan)} ON {matches}"
+        return cls(names, rows, matches, roots)
 
 
 def _lot(id_: str, seed: str) -> str:
@@ -398,11 +380,8 @@ def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName
         if filter_.raw is not None:
             nulls = f"(SELECT (NULL::{table_sql(name)}).*)"  # the table may be empty
             for rows in (f"{table_sql(name)} AS {_ROOT} LIMIT {_TRIED_ROWS}", f"{nulls} AS {_ROOT}"):
-                yield (
-                    name,
-                    filter_,
-                    f"SELECT count(r.tried) FROM (SELECT ({condition}) AS tried FROM {rows}) AS r",
-                )
+                tried = f"SELECT ({condition}) AS tried FROM {rows}"
+                yield name, filter_, f"SELECT count(r.tried) FROM ({tried}) AS r"
 
 
 def _lone_conditions(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:

@@ -13,6 +13,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -22,6 +23,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind, without_values
 from headrace.model.arrow_without_pandas import take_in_pandas
 from headrace.model.changes import DocumentOperation
+from headrace.model.chunks import chunked
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("document", pa.string())])
 """Schema of a transform's input and result; a result may also be a Table or use `large_string`."""
@@ -121,21 +123,13 @@ def transformed_operations(name: str, operations: Iterable[DocumentOperation]) -
         HeadraceError: TRANSFORM, where the function fails or its result is invalid.
     """
     function = load_transform(name)
-    batch: list[DocumentOperation] = []
-    size = 0
-    for operation in operations:
-        added = len(operation.body or b"")
-        is_full = len(batch) == _MAX_DOCUMENTS or size + added > _MAX_BYTES
-        if batch and (is_full or operation.body is None):
-            yield from _apply(name, function, batch)
-            batch, size = [], 0
-        if operation.body is None:
-            yield operation
+    for is_delete, group in groupby(operations, lambda operation: operation.body is None):
+        if is_delete:
+            yield from group
         else:
-            batch.append(operation)
-            size += added
-    if batch:
-        yield from _apply(name, function, batch)
+            batches = chunked(group, lambda each: len(each.body or b""), lambda: _MAX_BYTES, _MAX_DOCUMENTS)
+            for batch in batches:
+                yield from _apply(name, function, batch)
 
 
 def _apply(name: str, function: Function, operations: list[DocumentOperation]) -> Iterator[DocumentOperation]:
@@ -159,14 +153,10 @@ def _apply(name: str, function: Function, operations: list[DocumentOperation]) -
             f"{what}: {_describe(error)}",
         ) from error
     found = _read(name, answer)
-    if sorted(found) != sorted(ids):
-        missing = sorted(set(ids) - set(found))
-        what = (
-            f"no document for {_sample(missing)}"
-            if missing
-            else f"unknown ids {_sample(set(found) - set(ids))}"
-        )
-        raise _bad_answer(name, what)
+    if missing := sorted(set(ids) - set(found)):
+        raise _bad_answer(name, f"no document for {_sample(missing)}")
+    if unknown := set(found) - set(ids):
+        raise _bad_answer(name, f"unknown ids {_sample(unknown)}")
     for operation in operations:
         body = found[operation.id]
         yield replace(operation, body=None if body is None else body.encode())

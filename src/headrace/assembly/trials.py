@@ -70,7 +70,7 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
         sql, parameters = document_probe(plan_document(spec, catalog))
     except HeadraceError as error:
         return [BindingFinding("error", error)]
-    refusal = _explain(session, sql, parameters)
+    refusal = _refusal(session, _EXPLAIN + sql, parameters)
     if refusal is None:
         return []
     problem = f"the documents of {spec.name} cannot be read: {refusal.full_cause}"
@@ -82,8 +82,11 @@ def _try_filters(
 ) -> list[BindingFinding]:
     """Try each filter; where none is refused, execute the raw ones on some rows."""
     probes = filter_probes(spec, catalog)
-    tried = [(condition, _explain(session, sql)) for table, condition, sql in probes if table not in without]
-    refused = [_filter_finding(condition, refusal) for condition, refusal in tried if refusal is not None]
+    refused = [
+        _filter_finding(condition, refusal)
+        for table, condition, sql in probes
+        if table not in without and (refusal := _refusal(session, _EXPLAIN + sql)) is not None
+    ]
     return refused or _execute_filters(session, spec, catalog, without)
 
 
@@ -106,10 +109,6 @@ def _filter_finding(condition: Filter, refusal: HeadraceError) -> BindingFinding
     kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
     remedy = refusal.remedy or "Correct the filter."
     return BindingFinding("error", LocatedError(kind, condition.place, refusal.full_cause, remedy))
-
-
-def _explain(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
-    return _refusal(session, _EXPLAIN + sql, parameters)
 
 
 def _refusal(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
