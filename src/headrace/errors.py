@@ -93,20 +93,11 @@ _AGAIN = Policy(Retry.BACK_OFF, 1)
 POLICIES: dict[Kind, Policy] = {
     # A kind that nobody has thought of is not retried: it would hide.
     **dict.fromkeys(Kind, _STOP),
-    Kind.USAGE: _WRONG,
-    Kind.CONFIG: _WRONG,
-    Kind.SCHEMA: _WRONG,
-    Kind.BINDING: _WRONG,
-    Kind.CONNECTION: _AGAIN,
+    **dict.fromkeys((Kind.USAGE, Kind.CONFIG, Kind.SCHEMA, Kind.BINDING), _WRONG),
+    **dict.fromkeys((Kind.CONNECTION, Kind.PASSWORD_COMMAND, Kind.SINK_UNREACHABLE, Kind.SINK_BUSY), _AGAIN),
+    **dict.fromkeys((Kind.NO_FREE_SLOT, Kind.SLOT_IN_USE, Kind.SLOT_WAIT), _AGAIN),
+    **dict.fromkeys((Kind.STALLED, Kind.WORKER_LOST), _AGAIN),
     Kind.SERVER_FAULT: Policy(Retry.BACK_OFF, 1, most_tries=100, most_seconds=3600),
-    Kind.PASSWORD_COMMAND: _AGAIN,
-    Kind.SINK_UNREACHABLE: _AGAIN,
-    Kind.SINK_BUSY: _AGAIN,
-    Kind.NO_FREE_SLOT: _AGAIN,
-    Kind.SLOT_IN_USE: _AGAIN,
-    Kind.SLOT_WAIT: _AGAIN,
-    Kind.STALLED: _AGAIN,
-    Kind.WORKER_LOST: _AGAIN,
 }
 
 BACKFILL_AGAIN = (

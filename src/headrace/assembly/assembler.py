@@ -155,11 +155,8 @@ class Assembler:
         No row can have a key that cannot be cast to its type. A key that a row has, but in another spelling,
         still yields the id that has no document.
         """
-        try:
-            return self._read(keys)
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
+        if (rows := unless_refused(lambda: self._read(keys))) is not None:
+            return rows
         usable = castable_keys(self._query, self._plan, keys)
         if len(usable) < len(keys):
             return self._read_keys(usable, refuse) if usable else []
@@ -201,11 +198,9 @@ class Assembler:
 
         Where a row makes a condition fail, all rows have a body.
         """
-        try:
-            return self._query(self._presence, self._columns(keys))
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
+        columns = self._columns(keys)
+        if (rows := unless_refused(lambda: self._query(self._presence, columns))) is not None:
+            return rows
         usable = castable_keys(self._query, self._plan, keys)
         return self._query(self._bare, self._columns(usable)) if usable else []
 
@@ -229,14 +224,8 @@ class Assembler:
 
     def _is_readable(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:
         """Return whether documents of these members alone can be read."""
-        statement = keys_statement(replace(self._plan, members=members))
-        try:
-            self._query(statement, self._columns(keys), reusable=False)
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
-            return False
-        return True
+        statement, columns = keys_statement(replace(self._plan, members=members)), self._columns(keys)
+        return unless_refused(lambda: self._query(statement, columns, reusable=False)) is not None
 
     def _read(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
         """Read with a generic plan for lookups only: sets are planned again for each number of keys."""
@@ -288,6 +277,16 @@ def castable_keys(
         return part
 
     return by_halves(cast, keys, is_refused_value)
+
+
+def unless_refused(read: Callable[[], _Found]) -> _Found | None:
+    """Return what `read` finds; None where the content of some row makes it fail."""
+    try:
+        return read()
+    except HeadraceError as error:
+        if not is_refused_row(error):
+            raise
+        return None
 
 
 def by_halves(

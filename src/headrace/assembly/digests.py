@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.assembly.assembler import Assembler, by_halves, castable_keys
+from headrace.assembly.assembler import Assembler, by_halves, castable_keys, unless_refused
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.read_strategies import strategy_for_rows, uses_sets
@@ -27,7 +27,6 @@ from headrace.assembly.statement import (
     presence_statement,
 )
 from headrace.catalog.table import Catalog, Column
-from headrace.errors import HeadraceError
 from headrace.model.changes import Key, key_of_id
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
@@ -112,11 +111,9 @@ class DigestRanges:
         statement = digests_statement(
             self._plan, self._order, strategy, behind=self._behind, sampled=self._sampled
         )
-        try:
-            rows = self._rows(statement, most, reusable=not uses_sets(self._plan, strategy))
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
+        reusable = not uses_sets(self._plan, strategy)
+        rows = unless_refused(lambda: self._rows(statement, most, reusable=reusable))
+        if rows is None:
             return self._next_by_ids(most)
         # The last key, before the transform: a row that it drops has been passed too.
         if rows:
@@ -198,11 +195,8 @@ class Presence:
         # An index may hold ids that no key can have: the server refuses a NUL in any text.
         keys = {id_: key_of_id(id_, self._width) for id_ in ids if "\0" not in id_}
         usable: Sequence[Key] = list(dict.fromkeys(key for key in keys.values() if len(key) == self._width))
-        try:
-            rows = self._query(usable)
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
+        rows = unless_refused(lambda: self._query(usable))
+        if rows is None:
             usable = castable_keys(self._session.query, self._plan, usable)
             rows = by_halves(self._query, usable, is_refused_row)  # a condition fails for some
         stamps = {id_: stamp for id_, stamp in rows if id_ in keys and stamp is not None}
@@ -271,11 +265,8 @@ class Identities:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
-        try:
-            rows = self._session.query(self._sums)
-        except HeadraceError as error:
-            if not is_refused_row(error):
-                raise
+        rows = unless_refused(lambda: self._session.query(self._sums))
+        if rows is None:
             self._sums, self._listed = self._all_sums, self._all_listed
             rows = self._session.query(self._sums)
         self._session.await_flush()  # a commit that a crash undoes could hide a difference

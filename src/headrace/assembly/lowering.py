@@ -81,7 +81,8 @@ class _Lowering:
     def _value(self, table: Table, key: tuple[Column, ...], field: Field) -> Value:  # noqa: PLR0911, one for each kind
         match field:
             case ColumnField():
-                return self._scalar(table, field)
+                column = find_column(table, field.column, field.place)
+                return ColumnValue(column, field.transforms, _json(field.default))
             case MapField():
                 return ColumnValue(find_column(table, field.column, field.place))
             case GeoField():
@@ -94,11 +95,6 @@ class _Lowering:
                 return self._join(table, key, field)
             case AggregateField():
                 return self._aggregate(table, key, field)
-
-    def _scalar(self, table: Table, field: ColumnField) -> ColumnValue:
-        return ColumnValue(
-            find_column(table, field.column, field.place), field.transforms, _json(field.default)
-        )
 
     def _geo(self, table: Table, field: GeoField) -> PointValue | LocationValue:
         if field.column is not None:
@@ -141,19 +137,14 @@ class _Lowering:
         self, parent: Table, parent_key: tuple[Column, ...], field: AggregateField
     ) -> AggregateValue:
         relation = self._relation(parent, parent_key, field)
-        column = self._aggregated_column(relation.table, relation.key, field)
-        return AggregateValue(field.op, relation, column)
-
-    def _aggregated_column(
-        self, table: Table, key: tuple[Column, ...], field: AggregateField
-    ) -> Column | None:
+        table, key, column = relation.table, relation.key, None
         if field.column is not None:
-            return find_column(table, field.column, field.place)
-        if field.op == "count":
-            return None
-        if field.op == "ids" and len(key) == 1:
-            return key[0]
-        raise _schema_error(field.place, f"{field.op} needs a column of {table.name}", "Add column.")
+            column = find_column(table, field.column, field.place)
+        elif field.op == "ids" and len(key) == 1:
+            column = key[0]
+        elif field.op != "count":
+            raise _schema_error(field.place, f"{field.op} needs a column of {table.name}", "Add column.")
+        return AggregateValue(field.op, relation, column)
 
     def _junction(
         self,

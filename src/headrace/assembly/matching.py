@@ -142,37 +142,29 @@ def _row_limit(value: Joined) -> int | None:
             return None
 
 
-def _through(value: Joined, junction_plan: Junction, alias: Alias, links: Links, parents_links: str) -> str:
+def _through(value: Joined, through: Junction, alias: Alias, links: Links, parents_links: str) -> str:
     """Render the rows behind a junction, each once.
 
     A junction may name a row twice, also in two spellings.
     """
-    left, right = column_sql("j", junction_plan.left), column_sql("j", junction_plan.right)
-    source, conditions = table_source(junction_plan, "j")
-    junction = _Table("j", source, tuple(conditions), f"{left} AS m, {right} AS r", "m")
-    leads = [equal(left, junction_plan.left, f"k.{links.names[0]}", junction_plan.parent)]
-    find = _by_lookup if leads_into(junction_plan) else _by_full_join
+    left, right, related = through.left, through.right, through.related
+    columns = f"{column_sql('j', left)} AS m, {column_sql('j', right)} AS r"
+    source, conditions = table_source(through, "j")
+    junction = _Table("j", source, tuple(conditions), columns, "m")
+    leads = [equal(column_sql("j", left), left, f"k.{links.names[0]}", through.parent)]
+    find = _by_lookup if leads_into(through) else _by_full_join
     named = f"SELECT DISTINCT {links.of('j')}, j.r FROM ({find(parents_links, links, junction, leads)}) AS j"
-    ends = Links((junction_plan.right,), (unused_name(value.relation.table, "r"),))
-    [end] = ends.names
-    meets = [
-        equal(
-            f"k.{end}",
-            junction_plan.right,
-            column_sql(str(alias), junction_plan.related),
-            junction_plan.related,
-        )
-    ]
-    find = _by_lookup if as_stored(junction_plan.related, junction_plan.right) else _by_full_join
-    table = _Table.of(value, alias, [junction_plan.related])
+    end = unused_name(value.relation.table, "r")
+    ends, table = Links((right,), (end,)), _Table.of(value, alias, [related])
+    meets = [equal(f"k.{end}", right, column_sql(str(alias), related), related)]
+    find = _by_lookup if as_stored(related, right) else _by_full_join
     found = find(f"(SELECT DISTINCT p.r AS {end} FROM p) AS k", ends, table, meets)
-    met = equal("p.r", junction_plan.right, f"{alias}.{end}", junction_plan.right)
+    met = equal("p.r", right, f"{alias}.{end}", right)
     all_rows = f"SELECT {links.of('p')}, {alias}.* FROM p FULL JOIN ({found}) AS {alias} ON {met} {_BARRIER}"
-    rows = (
-        f"WITH p AS ({named}) SELECT * FROM ({all_rows}) AS {alias} WHERE {_exists(str(alias), table.proof)}"
-    )
+    exists = _exists(str(alias), table.proof)
+    rows = f"WITH p AS ({named}) SELECT * FROM ({all_rows}) AS {alias} WHERE {exists}"
     # The DISTINCT above has joined equal values; of another type or collation two may meet the same row.
-    if same_text(junction_plan.right, junction_plan.related):
+    if same_text(right, related):
         return rows
     once = f"{links.of(alias)}, {column_list(value.relation.key, alias)}"
     return f"SELECT DISTINCT ON ({once}) * FROM ({rows}) AS {alias}"
@@ -215,10 +207,9 @@ def _by_lookup(
 
 def _by_full_join(parents_links: str, links: Links, table: _Table, matches: list[str]) -> str:
     """Render the same rows from one pass over the whole table."""
-    alias, conditions = table.alias, list(table.conditions)
-    rows = table.source
-    if conditions:
-        rows = f"(SELECT {alias}.* FROM {rows}{where_clause(conditions)}) AS {alias}"
+    alias, rows = table.alias, table.source
+    if table.conditions:
+        rows = f"(SELECT {alias}.* FROM {rows}{where_clause([*table.conditions])}) AS {alias}"
     columns, condition = f"{links.of('k')}, {table.columns}", " AND ".join(matches)
     all_rows = f"SELECT {columns} FROM {parents_links} FULL JOIN {rows} ON {condition}"
     found = f"{_exists(alias, links.names[0])} AND {_exists(alias, table.proof)}"
@@ -306,9 +297,8 @@ class _Sets:
         self.count += 1
         rows, group, alias = f"r{self.count}", f"g{self.count}", parent.below
         result = unused_name(value.relation.table, "v")
-        self.tables.append(
-            f"{rows} AS ({related_rows(value, alias, links, links.parents_links(parents, parent))})"
-        )
+        found = related_rows(value, alias, links, links.parents_links(parents, parent))
+        self.tables.append(f"{rows} AS ({found})")
         grouped, joins = f" GROUP BY {links.of(alias)}", ""
         match value:
             case AggregateValue():

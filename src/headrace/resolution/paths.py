@@ -26,7 +26,7 @@ from headrace.catalog.usage import own_columns
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
 from headrace.model.units import quantity
-from headrace.schema.tree import AggregateField, Field, Filter, IndexSpec, JoinField, ObjectField, Through
+from headrace.schema.tree import AggregateField, Field, Filter, IndexSpec, JoinField, ObjectField
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,8 @@ def _paths_below(
             case JoinField(kind="belongs_to"):
                 key = _columns(catalog, field.table, field.primary_key, field.place)
                 link_columns = _columns(catalog, parent.table, field.column, field.place)
-                child = _child_path(
-                    parent, field, key, link_columns, reads=_field_reads(field, field.primary_key)
-                )
+                reads = _field_reads(field, field.primary_key)
+                child = _child_path(parent, field, key, link_columns, reads=reads)
                 yield child
                 yield from _paths_below(field.fields, child, key, catalog)
             case JoinField():
@@ -109,8 +108,6 @@ def _paths_below(
                 names = field.primary_key or find_table(catalog, field.table, field.place).primary_key
                 key = _columns(catalog, field.table, names, field.place)
                 yield from _related_paths(parent, parent_key, key, field, catalog)
-            case _:
-                pass
 
 
 def _related_paths(
@@ -129,7 +126,7 @@ def _related_paths(
         yield _child_path(parent, field, link_columns, referred, reads=_field_reads(field, names))
         return
     through = field.through
-    left, right = _junction_columns(catalog, through, field.place)
+    left, right = _columns(catalog, through.table, (through.left_key, through.right_key), field.place)
     reads = _reads(through.filters, (through.left_key, through.right_key))
     referred = _columns(catalog, parent.table, filter(None, [through.left_references]), field.place)
     junction = _child_path(parent, field, (left,), referred or parent_key, table=through.table, reads=reads)
@@ -179,11 +176,6 @@ def _reads(filters: Iterable[Filter], *names: Iterable[str]) -> frozenset[str] |
     known = [column for column in columns if column is not None]
     # A raw condition may read any column: then every update counts.
     return None if len(known) < len(columns) else frozenset(chain(known, *names))
-
-
-def _junction_columns(catalog: Catalog, through: Through, place: Place) -> tuple[Column, Column]:
-    left, right = _columns(catalog, through.table, (through.left_key, through.right_key), place)
-    return left, right
 
 
 def _columns(catalog: Catalog, table: TableName, names: Iterable[str], place: Place) -> tuple[Column, ...]:

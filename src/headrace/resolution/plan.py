@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from headrace.catalog.comparison import cast_type, equal, plain, same_text
 from headrace.catalog.table import Catalog, Column
@@ -11,7 +12,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as table_sql
-from headrace.resolution.paths import Hop, Path, find_paths
+from headrace.resolution.paths import Path, find_paths
 from headrace.schema.tree import IndexSpec
 
 
@@ -81,9 +82,8 @@ def plan_resolution(
         route = Route(path.index, _names(path), path_statement(path), since=begin)
         for name in _arriving_as(path.table, catalog):
             by_route = routes.setdefault(name, {})
-            by_route[route] = replace(
-                route, reads=_union(by_route[route].reads, reads) if route in by_route else reads
-            )
+            read = _union(by_route[route].reads, reads) if route in by_route else reads
+            by_route[route] = replace(route, reads=read)
     return ResolutionPlan({name: tuple(by_route.values()) for name, by_route in routes.items()})
 
 
@@ -113,8 +113,7 @@ def required_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[Table
 
 
 def _all_paths(specs: Iterable[IndexSpec], catalog: Catalog) -> Iterable[Path]:
-    for spec in specs:
-        yield from find_paths(spec, catalog)
+    return chain.from_iterable(find_paths(spec, catalog) for spec in specs)
 
 
 def _names(path: Path) -> tuple[str, ...]:
@@ -146,13 +145,11 @@ def path_statement(path: Path) -> str | None:
     Its parameters are one text array for each column of `path.lead`, its rows the texts of a root key.
     A hop whose table would only confirm the values is left out.
     """
-    values = tuple(
-        (f"v.v{number}::{cast_type(column)}", column) for number, column in enumerate(path.lead, 1)
-    )
+    values = tuple((f"v.v{number}::{cast_type(own)}", own) for number, own in enumerate(path.lead, 1))
     joins: list[str] = []
     for number, hop in enumerate(path.hops, 1):
         # Superset is enough: a key without a row becomes a delete of what is not there.
-        if _adds_nothing(hop, tuple(column for _, column in values)):
+        if hop.match == hop.lead and all(map(same_text, [column for _, column in values], hop.lead)):
             continue
         alias = f"h{number}"
         conditions = " AND ".join(
@@ -169,10 +166,6 @@ def path_statement(path: Path) -> str | None:
     # As texts: assembly casts them back, and whether two keys are equal is decided by the database.
     selected = ", ".join(f"{sql}::text" for sql, _ in values)
     return "\n".join([f"SELECT DISTINCT {selected}", f"FROM unnest({arrays}) AS v ({names})", *joins])
-
-
-def _adds_nothing(hop: Hop, values: tuple[Column, ...]) -> bool:
-    return hop.match == hop.lead and all(map(same_text, values, hop.lead))
 
 
 def _column_sql(alias: str, column: Column) -> str:

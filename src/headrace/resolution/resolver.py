@@ -92,7 +92,7 @@ class Resolver:
             if routes and has_truncate(rows):
                 # The rows are gone, so nothing says which documents they were in.
                 everything |= {route.index for route in routes}
-                rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
+                rows = rows.filter(pc.not_equal(rows["op"], Op.TRUNCATE.value))  # noqa: PLW2901 - carry values
             # Routes of several indexes often read the same columns: the values are looked up once.
             for (columns, since, reads), same_routes in _by_columns(routes).items():
                 found = dict.fromkeys(lead_values(rows_that_differ(rows, reads), table, columns, since))
@@ -153,21 +153,16 @@ def tables_of(changes: pa.Table) -> dict[TableName, pa.Table]:
     names = changes.select(["schema", "table"]).group_by(["schema", "table"]).aggregate([])
     result = {}
     for row in names.to_pylist():
-        if row["table"] is None:
-            continue
-        is_own = pc.and_(pc.equal(changes["schema"], row["schema"]), pc.equal(changes["table"], row["table"]))
-        result[TableName(row["schema"], row["table"])] = changes.filter(is_own)
+        schema, table = row["schema"], row["table"]
+        if table is not None:
+            is_own = pc.and_(pc.equal(changes["schema"], schema), pc.equal(changes["table"], table))
+            result[TableName(schema, table)] = changes.filter(is_own)
     return result
 
 
 def has_truncate(rows: pa.Table) -> bool:
     """Return whether one of the rows is a truncate."""
     return bool(pc.any(pc.equal(rows["op"], Op.TRUNCATE.value)).as_py())
-
-
-def without_truncates(rows: pa.Table) -> pa.Table:
-    """Return the rows that carry values."""
-    return rows.filter(pc.not_equal(rows["op"], Op.TRUNCATE.value))
 
 
 def rows_that_differ(rows: pa.Table, columns: frozenset[str] | None) -> pa.Table:
