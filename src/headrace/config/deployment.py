@@ -303,10 +303,7 @@ class OtherSink(BaseModel):
         return dict(self.model_extra or {})
 
 
-SINK_TYPES: dict[str, type[OpenSearchSink | StdoutSink]] = {
-    "opensearch": OpenSearchSink,
-    "stdout": StdoutSink,
-}
+SINK_TYPES: dict[str, type[BaseModel]] = {"opensearch": OpenSearchSink, "stdout": StdoutSink}
 
 
 def sink_kinds() -> list[str]:

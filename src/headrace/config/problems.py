@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,9 @@ _ELEMENTS: Mapping[KeyPath, type[BaseModel]] = {
     ("control", "tokens"): ControlToken,
     ("mirror", "tables"): MirroredTables,
 }
+_WRITE_HOST = "Write that name as `host` in the address, and where it is as `hostaddr`."
 _FLUSSO: Mapping[KeyPath, str] = {
-    (
-        "source",
-        "ssl_sni_hostname",
-    ): "Write that name as `host` in the address, and where it is as `hostaddr`.",
+    ("source", "ssl_sni_hostname"): _WRITE_HOST,
     ("source", "manage_replica_identity"): 'Write `replica_identity = "auto"` for true, "check" for false.',
     ("sinks", "backfill"): "Remove it: a sink is filled once, not at each start.",
 }
@@ -107,7 +106,8 @@ class Locator:
 
 def deployment_locator(file: Path, text: str | None, data: dict[str, Any]) -> Locator:
     """Return what locates the keys of a deployment file; without a text, those of values."""
-    line_of = None if text is None else KeyLines(text).line_of
+    lines = None if text is None else key_lines(text)
+    line_of = None if lines is None else partial(nearest_line, lines)
     return Locator(file, line_of, lambda path: keys_of(_model(path, data)))
 
 
@@ -144,25 +144,19 @@ def _render_path(path: KeyPath) -> str:
     return f"'{text.lstrip('.')}'"
 
 
-class KeyLines:
-    """The lines of the keys of a TOML text, counted from 1.
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """Find the lines of the keys of a TOML text, counted from 1.
 
     They come from a scan, not a parser: `tomllib` has already accepted the text, and reports no places. A key
     inside an inline table is found at the line of the table's key; a line in a text of several lines may be
     taken for a key.
     """
-
-    def __init__(self, text: str) -> None:
-        self.text = text.splitlines()
-        self._lines: dict[KeyPath, int] = {}
-        for key, line in _scan(self.text):
-            path = _fold_sink_name(key)
-            for length in range(1, len(path) + 1):
-                self._lines.setdefault(path[:length], line)
-
-    def line_of(self, path: KeyPath) -> int:
-        """Return the line of the key at `path`, or of the nearest table around it; at least 1."""
-        return nearest_line(self._lines, path)
+    lines: dict[KeyPath, int] = {}
+    for key, line in _scan(text.splitlines()):
+        path = _fold_sink_name(key)
+        for length in range(1, len(path) + 1):
+            lines.setdefault(path[:length], line)
+    return lines
 
 
 def nearest_line(lines: Mapping[KeyPath, int], path: KeyPath) -> int:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
 from headrace.config.deployment import (
     DATABASE_VARIABLES,
@@ -146,16 +146,11 @@ class _Resolution:
         user = quote(parts.user, safe="") + (f":{quote(password.reveal(), safe='')}" if password else "")
         # A port that stands once would count for the last host alone.
         places = ",".join(
-            f"[{host}]:{parts.port}"
-            if ":" in host and "/" not in host
-            else f"{quote(host, safe='')}:{parts.port}"
+            f"{f'[{host}]' if ':' in host and '/' not in host else quote(host, safe='')}:{parts.port}"
             for host in parts.host.split(",")
         )
-        query = "&".join(
-            f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in parts.parameters.items()
-        )
         url = f"postgresql://{user}@{places}/{quote(parts.database, safe='')}"
-        return f"{url}?{query}" if query else url
+        return f"{url}?{urlencode(parts.parameters, quote_via=quote)}" if parts.parameters else url
 
     def mask_salt(self, config: MirrorConfig) -> Secret | None:
         return self._value("mirror.mask_salt", config.mask_salt)
@@ -206,10 +201,8 @@ class _Resolution:
     def _check_fingerprint(self, place: str, sink: OpenSearchSink, ca_file: Path | None) -> None:
         # The file is checked where it is read; a CA from the environment is known only here.
         if sink.ca_fingerprint and (ca_file or not sink.tls_verify):
-            self._note(
-                f"{place} has a ca_fingerprint beside a ca_file or tls_verify = false",
-                "Keep the fingerprint alone.",
-            )
+            problem = f"{place} has a ca_fingerprint beside a ca_file or tls_verify = false"
+            self._note(problem, "Keep the fingerprint alone.")
 
     def _nodes(self, name: str, sink: OpenSearchSink) -> list[str]:
         """Return the addresses of all nodes; a text with several separates them by commas."""
@@ -229,9 +222,8 @@ class _Resolution:
         if value is None:
             return given
         if value.reveal().lower() not in _YES_OR_NO:
-            self._note(
-                f"the variable for sinks.{name}.gzip is neither true nor false", "Write true or false."
-            )
+            problem = f"the variable for sinks.{name}.gzip is neither true nor false"
+            self._note(problem, "Write true or false.")
         return _YES_OR_NO.get(value.reveal().lower(), given)
 
     def _split(self, place: str, url: str) -> tuple[str, Secret | None, Secret | None]:
@@ -254,10 +246,8 @@ class _Resolution:
         if isinstance(given, EnvReference):
             value = self._environment.get(given.env)
             if value is None:
-                self._note(
-                    f"{place} refers to the environment variable {given.env}, which is not set",
-                    f"Set {given.env}.",
-                )
+                problem = f"{place} refers to the environment variable {given.env}, which is not set"
+                self._note(problem, f"Set {given.env}.")
                 return Secret("")
             return value
         for override in overrides:

@@ -378,10 +378,8 @@ class Client:
         # Red with shards is a cluster that has lost one; red without any has not read its metadata.
         if health.get("status") == "red" and not _has_shards(health):
             what = f"the cluster at {answer.place} has not recovered its state"
-            raise HeadraceError(
-                Kind.SINK_BUSY,
-                f"{what}: it does not know its indexes yet",
-                "Wait until all of its nodes have started.",
+            raise failures.busy(
+                f"{what}: it does not know its indexes yet", "Wait until all of its nodes have started."
             )
         # When it was asked, not when it answered: the node may have started in between.
         self._recovered_at = asked_at

@@ -21,6 +21,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
 from headrace.sinks.opensearch.bulk import invalid_id
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
+from headrace.sinks.opensearch.failures import busy
 
 _KEEP_ALIVE = "10m"
 _SOURCE = re.compile(r'"_source":[ \t\r\n]*')
@@ -96,11 +97,7 @@ def refresh_if_exists(client: Client, index: str) -> bool:
 
 def _check_refreshed(answer: Answer, index: str) -> None:
     if failed := answer.json()["_shards"]["failed"]:
-        raise HeadraceError(
-            Kind.SINK_BUSY,
-            f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh",
-            "Look at the cluster's health.",
-        )
+        raise busy(f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh")
 
 
 def whole(answer: Answer, index: str) -> dict[str, Any]:
@@ -113,17 +110,14 @@ def whole(answer: Answer, index: str) -> dict[str, Any]:
     shards = page["_shards"]
     # A cluster's own time limit of searches ends one without an error.
     if page.get("timed_out"):
-        raise HeadraceError(
-            Kind.SINK_BUSY,
+        raise busy(
             f"a search of the index {index} at {answer.place} ended early: its time was over",
             "Look at the cluster's load, and at its search.default_search_timeout.",
         )
     if shards["failed"] or shards["successful"] < shards["total"]:
-        raise HeadraceError(
-            Kind.SINK_BUSY,
+        raise busy(
             f"{shards['total'] - shards['successful']} of {shards['total']} shards of the index {index} "
-            f"at {answer.place} do not answer",
-            "Look at the cluster's health.",
+            f"at {answer.place} do not answer"
         )
     return page
 
@@ -209,13 +203,10 @@ def _read_answer(answer: Answer) -> dict[str, StoredDocument]:
             raise _unreadable(answer.place, entry.get("_id"), entry["error"])
         if source is None:
             continue
-        identity, version = entry["_id"], entry["_version"]
-        twice = found.get(identity)
-        found[identity] = (
-            StoredDocument(version, source.encode())
-            if twice is None
-            else StoredDocument(max(version, twice.version), b"")
-        )
+        identity, stored = entry["_id"], StoredDocument(entry["_version"], source.encode())
+        if (twice := found.get(identity)) is not None:
+            stored = StoredDocument(max(stored.version, twice.version), b"")
+        found[identity] = stored
     return found
 
 
@@ -240,11 +231,7 @@ def entries(text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def _unreadable(place: str, identity: object, error: object) -> HeadraceError:
-    return HeadraceError(
-        Kind.SINK_BUSY,
-        f"OpenSearch at {place} cannot read the document {identity!r}: {error}",
-        "Look at the cluster's health.",
-    )
+    return busy(f"OpenSearch at {place} cannot read the document {identity!r}: {error}")
 
 
 def _number(_: str) -> None:

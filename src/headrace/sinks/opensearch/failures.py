@@ -196,27 +196,29 @@ def _remedy_of_refusal(data: bytes, why: str) -> str:
     return "Look at the rules of the proxy before the cluster."
 
 
+def busy(cause: str, remedy: str = "Look at the cluster's health.") -> HeadraceError:
+    """Build the error for what the cluster cannot do now, and what is tried again."""
+    return HeadraceError(Kind.SINK_BUSY, cause, remedy)
+
+
 def cluster_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for a gateway that does not find the cluster, from its answer."""
     why = "that is no answer of the cluster, which answered there before"
     remedy = "Look at the proxy before the cluster, and whether the cluster runs."
-    return HeadraceError(Kind.SINK_BUSY, f"{error.cause}; {why}", remedy)
+    return busy(f"{error.cause}; {why}", remedy)
 
 
 def credentials_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for credentials that a starting cluster does not know yet, from its refusal of them."""
-    why, wait = (
-        "it accepted them before, and refuses them while it starts",
-        "Wait until the cluster has started.",
-    )
-    return HeadraceError(Kind.SINK_BUSY, f"{error.cause}; {why}", f"{wait} If it goes on: {error.remedy}")
+    why = "it accepted them before, and refuses them while it starts"
+    return busy(f"{error.cause}; {why}", f"Wait until the cluster has started. If it goes on: {error.remedy}")
 
 
 def certificate_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for a certificate that is being renewed, from the refusal of it by either side."""
     why = "certificates were trusted before, and may be in the middle of a renewal"
     wait = "Wait until all files and nodes have the new ones."
-    return HeadraceError(Kind.SINK_BUSY, f"{error.cause}; {why}", f"{wait} If it goes on: {error.remedy}")
+    return busy(f"{error.cause}; {why}", f"{wait} If it goes on: {error.remedy}")
 
 
 def not_sent(error: exceptions.HTTPError) -> bool:
@@ -228,20 +230,17 @@ def not_sent(error: exceptions.HTTPError) -> bool:
 
 def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
     """Build the error for a request without an answer."""
-    why, kind = _innermost(error), Kind.SINK_UNREACHABLE
+    why, kind = _innermost(error), Kind.AUTHENTICATION
     if _is_untrusted(error):
-        kind, cause = Kind.AUTHENTICATION, f"the certificate of OpenSearch at {place} is not trusted"
-        remedy = _tls_remedy(why)
+        cause, remedy = f"the certificate of OpenSearch at {place} is not trusted", _tls_remedy(why)
     elif any(name in why.upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
-        kind, cause = (
-            Kind.AUTHENTICATION,
-            f"OpenSearch at {place} lets in only clients whose certificate it knows",
-        )
+        cause = f"OpenSearch at {place} lets in only clients whose certificate it knows"
         remedy = "Set client_cert (and client_key) to one that the cluster's authority issued."
     elif not_sent(error):
-        cause, remedy = f"no connection to OpenSearch at {place}", "Check the URL and that the cluster runs."
+        kind, cause = Kind.SINK_UNREACHABLE, f"no connection to OpenSearch at {place}"
+        remedy = "Check the URL and that the cluster runs."
     else:
-        cause = f"no answer from OpenSearch at {place}"
+        kind, cause = Kind.SINK_UNREACHABLE, f"no answer from OpenSearch at {place}"
         remedy = "Check the cluster's health and whether the URL is http or https, or raise timeout_secs."
     return HeadraceError(kind, f"{cause}: {why}", remedy)
 

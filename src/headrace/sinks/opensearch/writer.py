@@ -312,8 +312,7 @@ def _is_of_an_item(client: Client, answer: Answer) -> bool:
 
 def _kept_out(item: Item, answer: Answer) -> HeadraceError:
     why = failures.reason(answer.data)
-    return HeadraceError(
-        Kind.SINK_BUSY,
+    return failures.busy(
         f"what stands before OpenSearch at {answer.place} refuses the document {item.id!r} of index "
         f"{item.index} (status {answer.status})" + (f": {why}" if why else ""),
         "Look at the rules of the proxy or firewall before the cluster: each document must pass them.",
@@ -341,14 +340,12 @@ def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
 
 
 def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceError:
+    kind = Kind.SINK_REJECTED if outcome is Outcome.GONE else Kind.LOCKED
     if outcome is Outcome.GONE:
-        kind, what = (
-            Kind.SINK_REJECTED,
-            f"a generation of index {item.index} does not exist any more at {place}",
-        )
+        what = f"a generation of index {item.index} does not exist any more at {place}"
         remedy = "Something else deleted it, or its alias; `headrace run` rebuilds it."
     else:
-        kind, what = Kind.LOCKED, f"OpenSearch at {place} takes no documents of index {item.index} now"
+        what = f"OpenSearch at {place} takes no documents of index {item.index} now"
         remedy = (
             "Look at the index's blocks, shards and aliases, the user's permissions for it, the sink's "
             "pipeline with the services that it asks, and the cluster's disk watermarks."
@@ -360,16 +357,14 @@ def _untaken(verdict: ItemVerdict, place: str) -> HeadraceError:
     """Return the error of what is sent again; it names the indexes if the server has failed at all of it."""
     documents, failed = quantity(len(verdict.again), "document"), verdict.failed
     if len(failed) < len(verdict.again):
-        return HeadraceError(
-            Kind.SINK_BUSY,
+        return failures.busy(
             f"OpenSearch at {place} does not take {documents} of index {verdict.again[0].index} now: "
             f"{verdict.reason or failed[0].public}",
             failures.LOOK_AT_LOAD,
         )
     first = failed[0]
     what = f"OpenSearch at {place} fails at {documents}, the first is {first.id!r} of index {first.index}"
-    return HeadraceError(
-        Kind.SINK_BUSY,
+    return failures.busy(
         f"{what}: {first.public}",
         "Look at the cluster's log, and at the sink's ingest pipeline: an error of a processor can be one "
         "document's alone. Once it is mended, or the row is another one, the index goes on by itself.",
@@ -392,8 +387,7 @@ def _give_up(state: RetryCallState) -> None:
 
 
 def _stale(part: Sequence[Item], url: str) -> HeadraceError:
-    return HeadraceError(
-        Kind.SINK_BUSY,
+    return failures.busy(
         f"OpenSearch at {url} takes documents of index {part[0].index} too slowly: what is left was read "
         f"{_STALE_SECONDS:.0f} s ago, and is read again",
         failures.LOOK_AT_LOAD,

@@ -33,6 +33,8 @@ class StdoutWriter(DocumentWriter):
     ) -> None:
         self._stream = stream
         self._pretty = pretty
+        layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
+        self._dump = json.JSONEncoder(ensure_ascii=False, **layout).encode
         self._sink = sink
         self._now = now
         self._sequence = 0
@@ -72,11 +74,6 @@ class StdoutWriter(DocumentWriter):
             return self._dump({**header, "document": document})
         text = operation.body.decode().replace("\n", " ")
         return f'{self._dump(header)[:-1]},"document":{text}}}'
-
-    def _dump(self, value: dict[str, Any]) -> str:
-        if self._pretty:
-            return json.dumps(value, ensure_ascii=False, indent=2)
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def to_stdout(options: Mapping[str, Any]) -> StdoutWriter:
