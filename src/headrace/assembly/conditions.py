@@ -36,11 +36,8 @@ def column_sql(alias: str, column: Column) -> str:
 
 def plain_conditions(conditions: Iterable[RowCondition], alias: str) -> list[str]:
     """Render the conditions that are not raw, on the row called `alias`."""
-    return [
-        _plain(condition.filter, condition.column, alias)
-        for condition in conditions
-        if condition.column is not None
-    ]
+    columns = ((condition.filter, condition.column) for condition in conditions)
+    return [_plain(filter_, column, alias) for filter_, column in columns if column is not None]
 
 
 def raw_conditions(conditions: Iterable[RowCondition]) -> list[str]:
@@ -102,8 +99,5 @@ def _check_count(filter_: Filter, values: list[str], count: int) -> list[str]:
 
 
 def _filter_error(filter_: Filter) -> LocatedError:
-    return LocatedError(
-        Kind.SCHEMA,
-        filter_.place,
-        f"a filter {filter_.op} with {quantity(len(filter_.values), 'value')} cannot be read",
-    )
+    given = quantity(len(filter_.values), "value")
+    return LocatedError(Kind.SCHEMA, filter_.place, f"a filter {filter_.op} with {given} cannot be read")

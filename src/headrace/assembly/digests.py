@@ -109,7 +109,7 @@ class DigestRanges:
         """
         strategy = strategy_for_rows(self._plan, most)
         statement = digests_statement(
-            self._plan, self._order, strategy, behind=self._behind, sampled=self._sampled
+            self._plan, self._order, strategy, behind=bool(self._last), sampled=bool(self._sample)
         )
         reusable = not uses_sets(self._plan, strategy)
         rows = unless_refused(lambda: self._rows(statement, most, reusable=reusable))
@@ -126,27 +126,16 @@ class DigestRanges:
         """Read as `next` where a row makes that fail; ranges without documents are skipped."""
         found: list[Digest] = []
         while not found:
-            statement = ids_statement(self._plan, self._order, behind=self._behind, sampled=self._sampled)
+            behind, sampled = bool(self._last), bool(self._sample)
+            statement = ids_statement(self._plan, self._order, behind=behind, sampled=sampled)
             rows = self._rows(statement, most)
             if not rows:
                 break
             self._last = rows[-1][1:]
             ids = [id_ for id_, *_ in rows]
-            live = self._presence.read(ids).stamps
-            found = [
-                digest
-                for digest in self._assemble(ids)
-                if digest.id in live or digest.digest or not digest.readable
-            ]
+            live, digests = self._presence.read(ids).stamps, self._assemble(ids)
+            found = [each for each in digests if each.id in live or each.digest or not each.readable]
         return found
-
-    @property
-    def _behind(self) -> bool:
-        return self._last is not None
-
-    @property
-    def _sampled(self) -> bool:
-        return self._sample is not None
 
     def _rows(self, statement: str, most: int, *, reusable: bool = True) -> list[tuple[Any, ...]]:
         chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
@@ -249,12 +238,7 @@ class Identities:
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
-        plan = plan_document(spec, catalog)
-        self._sums, self._listed = (identities_statement(plan, listed=listed) for listed in (False, True))
-        unfiltered = replace(plan, conditions=(), deletion=None)
-        self._all_sums, self._all_listed = (
-            identities_statement(unfiltered, listed=listed) for listed in (False, True)
-        )
+        self._plan = plan_document(spec, catalog)
 
     def buckets(self) -> Buckets:
         """Return all buckets, from one pass over the root table.
@@ -265,10 +249,10 @@ class Identities:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
-        rows = unless_refused(lambda: self._session.query(self._sums))
+        rows = unless_refused(self._read_buckets)
         if rows is None:
-            self._sums, self._listed = self._all_sums, self._all_listed
-            rows = self._session.query(self._sums)
+            self._plan = replace(self._plan, conditions=(), deletion=None)
+            rows = self._read_buckets()
         self._session.await_flush()  # a commit that a crash undoes could hide a difference
         return {bucket: (count, int(total)) for bucket, count, total in rows}
 
@@ -278,6 +262,9 @@ class Identities:
         Raises:
             HeadraceError: as `buckets`.
         """
-        for (id_,) in self._session.stream(self._listed, [list(buckets)]):
+        for (id_,) in self._session.stream(identities_statement(self._plan, listed=True), [list(buckets)]):
             yield id_
         self._session.await_flush()
+
+    def _read_buckets(self) -> list[tuple[Any, ...]]:
+        return self._session.query(identities_statement(self._plan, listed=False))

@@ -105,16 +105,9 @@ class _Lowering:
     def _join(self, parent: Table, parent_key: tuple[Column, ...], field: JoinField) -> RelatedValue:
         relation = self._relation(parent, parent_key, field)
         table = relation.table
-        return RelatedValue(
-            relation=relation,
-            members=self._members(table, relation.key, field.fields),
-            order=tuple(
-                (find_column(table, term.column, field.place), term.descending) for term in field.order_by
-            ),
-            limit=field.limit,
-            many=field.to_many,
-            scalar=field.scalar,
-        )
+        members = self._members(table, relation.key, field.fields)
+        order = [(find_column(table, term.column, field.place), term.descending) for term in field.order_by]
+        return RelatedValue(relation, members, tuple(order), field.limit, field.to_many, field.scalar)
 
     def _relation(
         self, parent: Table, parent_key: tuple[Column, ...], field: JoinField | AggregateField

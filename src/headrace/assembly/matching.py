@@ -32,6 +32,7 @@ from headrace.assembly.read_strategies import ReadStrategy, is_served, is_single
 from headrace.assembly.render import (
     Alias,
     aggregate_expression,
+    below,
     list_expression,
     order_terms,
     render_object,
@@ -73,14 +74,14 @@ class Links:
     above: tuple[Column, ...]
     names: tuple[str, ...]
 
-    def of(self, alias: Alias | str) -> str:
+    def of(self, alias: str) -> str:
         """List the links' names."""
         return ", ".join(f"{alias}.{name}" for name in self.names)
 
     def parents_links(self, parents: str, alias: Alias) -> str:
         """Render the links of all parents, each once, as a FROM item `k`; `parents` calls one `alias`."""
         values = (
-            f"{column_sql(str(alias), column)} AS {name}"
+            f"{column_sql(alias, column)} AS {name}"
             for column, name in zip(self.above, self.names, strict=True)
         )
         return f"(SELECT DISTINCT {', '.join(values)} FROM {parents}) AS k"
@@ -88,7 +89,7 @@ class Links:
     def lead_to(self, group: str, alias: Alias) -> str:
         """Render the condition that a group belongs to a parent."""
         return " AND ".join(
-            equal(f"{group}.{name}", column, column_sql(str(alias), column), column)
+            equal(f"{group}.{name}", column, column_sql(alias, column), column)
             for column, name in zip(self.above, self.names, strict=True)
         )
 
@@ -116,7 +117,7 @@ def related_rows(value: Joined, alias: Alias, links: Links, parents_links: str) 
         ours = [column for column, _ in relation.links]
         table = _Table.of(value, alias, ours)
         matches = [
-            equal(column_sql(str(alias), ours), ours, f"k.{name}", theirs)
+            equal(column_sql(alias, ours), ours, f"k.{name}", theirs)
             for (ours, theirs), name in zip(relation.links, links.names, strict=True)
         ]
         if is_served(relation):
@@ -156,12 +157,12 @@ def _through(value: Joined, through: Junction, alias: Alias, links: Links, paren
     named = f"SELECT DISTINCT {links.of('j')}, j.r FROM ({find(parents_links, links, junction, leads)}) AS j"
     end = unused_name(value.relation.table, "r")
     ends, table = Links((right,), (end,)), _Table.of(value, alias, [related])
-    meets = [equal(f"k.{end}", right, column_sql(str(alias), related), related)]
+    meets = [equal(f"k.{end}", right, column_sql(alias, related), related)]
     find = _by_lookup if as_stored(related, right) else _by_full_join
     found = find(f"(SELECT DISTINCT p.r AS {end} FROM p) AS k", ends, table, meets)
     met = equal("p.r", right, f"{alias}.{end}", right)
     all_rows = f"SELECT {links.of('p')}, {alias}.* FROM p FULL JOIN ({found}) AS {alias} ON {met} {_BARRIER}"
-    exists = _exists(str(alias), table.proof)
+    exists = _exists(alias, table.proof)
     rows = f"WITH p AS ({named}) SELECT * FROM ({all_rows}) AS {alias} WHERE {exists}"
     # The DISTINCT above has joined equal values; of another type or collation two may meet the same row.
     if same_text(right, related):
@@ -193,7 +194,7 @@ class _Table:
         """Return the table of a relation; `met` are the columns by which a row is found."""
         source, conditions = table_source(value.relation, alias)
         columns = column_list([*met, *_columns_above(value)], alias)
-        return cls(str(alias), source, tuple(conditions), columns, identifier(met[0].name))
+        return cls(alias, source, tuple(conditions), columns, identifier(met[0].name))
 
 
 def _by_lookup(
@@ -295,7 +296,7 @@ class _Sets:
     def _group(self, value: Joined, parent: Alias, parents: str, links: Links) -> tuple[str, str]:
         """Add the groups of a relation; returns the name of their table and of the result's column."""
         self.count += 1
-        rows, group, alias = f"r{self.count}", f"g{self.count}", parent.below
+        rows, group, alias = f"r{self.count}", f"g{self.count}", below(parent)
         result = unused_name(value.relation.table, "v")
         found = related_rows(value, alias, links, links.parents_links(parents, parent))
         self.tables.append(f"{rows} AS ({found})")

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, NewType, assert_never
 
 from headrace.assembly.conditions import column_sql, plain_conditions, raw_conditions
 from headrace.assembly.json_text import (
@@ -86,19 +85,13 @@ Part = Text | str
 """A fixed text, or an SQL expression that is never NULL."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """The name of a row in the statement, by its depth in the tree."""
+Alias = NewType("Alias", str)
+"""The name of a row in the statement, by its depth in the tree: `t0`, `t1`, …"""
 
-    depth: int
 
-    def __str__(self) -> str:
-        return f"t{self.depth}"
-
-    @property
-    def below(self) -> Alias:
-        """Return the name of a related row."""
-        return Alias(self.depth + 1)
+def below(alias: Alias) -> Alias:
+    """Return the name of a row that is related to the row called `alias`."""
+    return Alias(f"t{int(alias[1:]) + 1}")
 
 
 Rendered = Mapping[Joined, str]
@@ -150,15 +143,15 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
         case ObjectValue(members):
             return _object_parts(members, alias, rendered)
         case ColumnValue(column, transforms, default):
-            sql = column_sql(str(alias), column)
+            sql = column_sql(alias, column)
             text = transformed_text(column, sql, transforms) if transforms else json_text(column, sql)
             # concat leaves out NULL: without this a key would stand without a value.
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
-            text = point_text((lat, column_sql(str(alias), lat)), (lon, column_sql(str(alias), lon)))
+            text = point_text((lat, column_sql(alias, lat)), (lon, column_sql(alias, lon)))
             return [f"coalesce({text}, 'null')"]
         case LocationValue(column):
-            return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
+            return [f"coalesce({location_text(column, column_sql(alias, column))}, 'null')"]
         case RelatedValue() | AggregateValue():
             return [rendered[value] if value in rendered else _subquery(value, alias)]
         case _:
@@ -166,7 +159,7 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
 
 
 def _subquery(value: Joined, parent: Alias) -> str:
-    alias = parent.below
+    alias = below(parent)
     source, conditions = _rows(value.relation, parent)
     rows = f"{source}{where_clause(conditions)}"
     match value:
@@ -200,11 +193,11 @@ def _single(value: RelatedValue, alias: Alias, rows: str) -> str:
 
 def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
     """Render the FROM item of the related rows, and the conditions for WHERE."""
-    alias = parent.below
+    alias = below(parent)
     links = [_equal_columns(alias, ours, parent, theirs) for ours, theirs in relation.links]
     junction = relation.junction
     if junction is not None:
-        name = f"j{alias.depth}"
+        name = alias.replace("t", "j")
         leads = _equal_columns(name, junction.left, parent, junction.parent)
         meets = _equal_columns(name, junction.right, alias, junction.related)
         source, conditions = _linked(junction, name, [leads, meets], linked_first=relation.linked_first)
@@ -212,17 +205,17 @@ def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
     return _linked(relation, alias, links, linked_first=relation.linked_first)
 
 
-def _equal_columns(alias: Alias | str, ours: Column, parent: Alias, theirs: Column) -> str:
-    return equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
+def _equal_columns(alias: str, ours: Column, parent: Alias, theirs: Column) -> str:
+    return equal(column_sql(alias, ours), ours, column_sql(parent, theirs), theirs)
 
 
 def _linked(
-    rows: RelationPlan | Junction, alias: Alias | str, links: list[str], *, linked_first: bool
+    rows: RelationPlan | Junction, alias: str, links: list[str], *, linked_first: bool
 ) -> tuple[str, list[str]]:
     """Render the FROM item of the rows that meet `links` and their own conditions, and those for WHERE."""
     raw = raw_conditions(rows.conditions)
     if raw and linked_first:
-        linked = where_clause(links + plain_conditions(rows.conditions, str(alias)))
+        linked = where_clause(links + plain_conditions(rows.conditions, alias))
         # OFFSET 0 keeps the planner from testing the raw condition on other rows first.
         linked_rows = f"SELECT {alias}.* FROM {table_sql(rows.table.name)} AS {alias}{linked} OFFSET 0"
         scope = f"({linked_rows}) AS {identifier(rows.table.name.name)}"
@@ -231,13 +224,13 @@ def _linked(
     return source, links + conditions
 
 
-def table_source(rows: RelationPlan | Junction, alias: Alias | str) -> tuple[str, list[str]]:
+def table_source(rows: RelationPlan | Junction, alias: str) -> tuple[str, list[str]]:
     """Render the FROM item of a table, and those of its conditions that belong into WHERE."""
     source = f"{table_sql(rows.table.name)} AS {alias}"
     raw = raw_conditions(rows.conditions)
     if raw:
         source = f"(SELECT * FROM {table_sql(rows.table.name)} WHERE {' AND '.join(raw)}) AS {alias}"
-    return source, plain_conditions(rows.conditions, str(alias))
+    return source, plain_conditions(rows.conditions, alias)
 
 
 def where_clause(conditions: list[str]) -> str:
@@ -248,7 +241,7 @@ def where_clause(conditions: list[str]) -> str:
 def order_terms(value: RelatedValue, alias: Alias) -> str:
     """Render the order of a list, the key last."""
     terms = [
-        f"{column_sql(str(alias), column)} {'DESC NULLS FIRST' if descending else 'ASC NULLS LAST'}"
+        f"{column_sql(alias, column)} {'DESC NULLS FIRST' if descending else 'ASC NULLS LAST'}"
         for column, descending in value.order
     ]
     return ", ".join([*terms, *key_order(value.relation, alias)])
@@ -257,7 +250,7 @@ def order_terms(value: RelatedValue, alias: Alias) -> str:
 def key_order(relation: RelationPlan, alias: Alias) -> list[str]:
     """Render the terms of the key's own order."""
     return [
-        column_sql(str(alias), column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")
+        column_sql(alias, column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")
         for column in relation.key
     ]
 
@@ -267,7 +260,7 @@ def aggregate_expression(value: AggregateValue, alias: Alias) -> str:
     column, order = value.column, ", ".join(key_order(value.relation, alias))
     if column is None:
         return "count(*)::text"
-    sql = column_sql(str(alias), column)
+    sql = column_sql(alias, column)
     match value.op:
         case "count":
             return f"count({sql})::text"

@@ -21,7 +21,7 @@ from headrace.model.names import CtidRange, TableName
 from headrace.postgres.quoting import table as table_sql
 from headrace.schema.tree import Filter, IndexSpec
 
-_ROOT = Alias(0)
+_ROOT = Alias("t0")
 _TRIED_ROWS = 10
 
 
@@ -74,7 +74,7 @@ def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
     """Render the statement for all keys of a range's root rows; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
     conditions = " AND ".join([bounds, *_key_conditions(plan)])
-    texts = ", ".join(f"{column_sql(str(_ROOT), column)}::text" for column in plan.key)
+    texts = ", ".join(f"{column_sql(_ROOT, column)}::text" for column in plan.key)
     return f"SELECT {texts}\nFROM {root}\nWHERE {conditions}"
 
 
@@ -119,7 +119,7 @@ def conditions_statement(plan: DocumentPlan) -> str:
     whether the row counts as deleted (false without `soft_delete`).
     """
     requested = _Requested.of(plan)
-    filters = [row_conditions(plan.table, (condition,), str(_ROOT)) for condition in plan.conditions]
+    filters = [row_conditions(plan.table, (condition,), _ROOT) for condition in plan.conditions]
     columns = [f"({' AND '.join(rendered)}) IS TRUE" for rendered in filters]
     live = _live_conditions(replace(plan, conditions=()))
     columns.append(f"NOT ({' AND '.join(live)})" if live else "false")
@@ -171,13 +171,11 @@ def _next_rows(
 
 
 def _order_by(order: tuple[Column, ...]) -> str:
-    return f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
+    return f"ORDER BY {', '.join(column_sql(_ROOT, column) for column in order)}"
 
 
 def _order_texts(order: tuple[Column, ...]) -> str:
-    return ", ".join(
-        f"{column_sql(str(_ROOT), column)}::text AS o{number}" for number, column in enumerate(order)
-    )
+    return ", ".join(f"{column_sql(_ROOT, column)}::text AS o{number}" for number, column in enumerate(order))
 
 
 def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
@@ -238,11 +236,11 @@ def _routing_column(plan: DocumentPlan) -> str:
     """Render the third column; where it is null or empty, the id decides on the shard."""
     if plan.routing is None:
         return ""
-    return f", coalesce(nullif({column_sql(str(_ROOT), plan.routing)}::text, ''), {_row_id(plan)})"
+    return f", coalesce(nullif({column_sql(_ROOT, plan.routing)}::text, ''), {_row_id(plan)})"
 
 
 def _row_id(plan: DocumentPlan) -> str:
-    return id_expression(plan.key, [column_sql(str(_ROOT), column) for column in plan.key])
+    return id_expression(plan.key, [column_sql(_ROOT, column) for column in plan.key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,12 +281,12 @@ def _roots(plan: DocumentPlan, strategy: ReadStrategy, source: str, *, live: boo
 
 
 def _live_conditions(plan: DocumentPlan) -> list[str]:
-    conditions = row_conditions(plan.table, plan.conditions, str(_ROOT))
+    conditions = row_conditions(plan.table, plan.conditions, _ROOT)
     deletion = plan.deletion
     if deletion is not None:
-        marker = column_sql(str(_ROOT), deletion.column)
+        marker = column_sql(_ROOT, deletion.column)
         marked = marker if deletion.column.base_type == "bool" else f"{marker} IS NOT NULL"
-        when = row_conditions(plan.table, deletion.conditions, str(_ROOT))
+        when = row_conditions(plan.table, deletion.conditions, _ROOT)
         # NULL is not deleted.
         conditions.append(f"({' AND '.join([marked, *when])}) IS NOT TRUE")
     return conditions
@@ -296,7 +294,7 @@ def _live_conditions(plan: DocumentPlan) -> list[str]:
 
 def _key_conditions(plan: DocumentPlan) -> list[str]:
     """Render that a row has a key: a unique index allows NULL, and such a row is no document."""
-    return [f"{column_sql(str(_ROOT), column)} IS NOT NULL" for column in plan.key if not column.not_null]
+    return [f"{column_sql(_ROOT, column)} IS NOT NULL" for column in plan.key if not column.not_null]
 
 
 def first_statement(plan: DocumentPlan) -> str:
@@ -331,7 +329,7 @@ class _Requested:
         arrays = ", ".join(f"${number}::text[]" for number in range(1, len(names) + 1))
         listed = ", ".join(names)
         matches = " AND ".join(
-            equal(column_sql(str(_ROOT), column), column, f"k.{name}", column)
+            equal(column_sql(_ROOT, column), column, f"k.{name}", column)
             for name, column in zip(names, key, strict=True)
         )
         rows = f"requested AS (SELECT {typed} FROM unnest({arrays}) AS k ({listed}))"
@@ -347,7 +345,7 @@ def _lot(id_: str, seed: str) -> str:
 
 def _after(order: tuple[Column, ...], first: int) -> str:
     """Render that a row comes after the values of the parameters from `$first` on."""
-    columns = [column_sql(str(_ROOT), column) for column in order]
+    columns = [column_sql(_ROOT, column) for column in order]
     values = [f"${first + number}::{cast_type(column)}" for number, column in enumerate(order)]
     if not any(is_foreign(column) for column in order):
         return f"({', '.join(columns)}) > ({', '.join(values)})"
@@ -392,7 +390,7 @@ def _lone_conditions(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableN
         table = catalog[name]
         column = None if filter_.column is None else table.column(filter_.column)
         if (column is None) == (filter_.raw is not None):
-            conditions = row_conditions(table, (RowCondition(filter_, column),), str(_ROOT))
+            conditions = row_conditions(table, (RowCondition(filter_, column),), _ROOT)
             yield name, filter_, " AND ".join(conditions)
 
 

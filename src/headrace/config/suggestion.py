@@ -56,14 +56,8 @@ def suggest_deployment(
 
 def suggest_index(name: str, schema: str) -> str:
     """Return an index of a deployment file, as TOML text to append to the file."""
-    lines = [
-        "",
-        "[[index]]",
-        f"name = {write_toml_text(name)}",
-        f"schema = {write_toml_text(schema)}",
-        "enabled = true",
-    ]
-    return "\n".join(lines) + "\n"
+    files = f"name = {write_toml_text(name)}\nschema = {write_toml_text(schema)}"
+    return f"\n[[index]]\n{files}\nenabled = true\n"
 
 
 def suggest_index_name(text: str, taken: Collection[str] = ()) -> str:

@@ -5,8 +5,8 @@ Such a sink holds one copy of an index, whichever generation that belongs to; no
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
@@ -40,14 +40,11 @@ class PlainWriter(DocumentWriter):
             for operation in operations:
                 index = self._indexes.get(operation.index, operation.index)
                 generations[index] = operation.index
-                yield dataclasses.replace(operation, index=index)
+                yield replace(operation, index=index)
 
         result = self._writer.write(renamed())
-        rejected = tuple(
-            dataclasses.replace(rejection, index=generations.get(rejection.index, rejection.index))
-            for rejection in result.rejected
-        )
-        return dataclasses.replace(result, rejected=rejected)
+        rejected = (replace(each, index=generations.get(each.index, each.index)) for each in result.rejected)
+        return replace(result, rejected=tuple(rejected))
 
     def close(self) -> None:
         """Close the writer if it was opened."""

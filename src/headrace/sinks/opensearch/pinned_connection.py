@@ -51,11 +51,8 @@ def _find_anchor(connection: HTTPSConnection, fingerprint: str) -> bytes:
     for certificate in _sent_certificates(connection):
         if hashlib.sha256(certificate).hexdigest() == fingerprint:
             return certificate
-    raise SSLError(
-        ssl.SSLCertVerificationError(
-            "no certificate that the server sends has the ca_fingerprint of the sink"
-        )
-    )
+    missing = "no certificate that the server sends has the ca_fingerprint of the sink"
+    raise SSLError(ssl.SSLCertVerificationError(missing))
 
 
 def _sent_certificates(connection: HTTPSConnection) -> list[bytes]:
