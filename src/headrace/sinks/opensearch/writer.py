@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -169,7 +169,12 @@ class OpenSearchWriter(DocumentWriter):
         while delivery.parts:
             # The caller reads the documents again: by now their rows may be others.
             if time.monotonic() > stale_at:
-                raise _stale(delivery.parts[0], self._client.endpoint.urls[0])
+                index, url = delivery.parts[0][0].index, self._client.endpoint.urls[0]
+                raise failures.busy(
+                    f"OpenSearch at {url} takes documents of index {index} too slowly: what is left was read "
+                    f"{_STALE_SECONDS:.0f} s ago, and is read again",
+                    failures.LOOK_AT_LOAD,
+                )
             for attempt in Retrying(
                 retry=retry_if_exception(_is_busy),
                 wait=wait_random_exponential(multiplier=0.1, max=5),
@@ -384,14 +389,6 @@ def _give_up(state: RetryCallState) -> None:
     if not error.units:
         raise error
     raise as_locked(error, error.units) from error
-
-
-def _stale(part: Sequence[Item], url: str) -> HeadraceError:
-    return failures.busy(
-        f"OpenSearch at {url} takes documents of index {part[0].index} too slowly: what is left was read "
-        f"{_STALE_SECONDS:.0f} s ago, and is read again",
-        failures.LOOK_AT_LOAD,
-    )
 
 
 def _is_busy(error: BaseException) -> bool:
