@@ -233,24 +233,9 @@ def _columns_above(value: Joined) -> Iterator[Column]:
             yield column
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
-    """The objects of rows that are available as a set.
-
-    Attributes:
-        tables: members of a WITH, after the set.
-        joins: what follows the set in FROM.
-        sql: the object, never NULL.
-    """
-
-    tables: tuple[str, ...]
-    joins: str
-    sql: str
-
-
 def render_objects(
     members: tuple[Member, ...], alias: Alias, rows: str, strategy: ReadStrategy, condition: str = ""
-) -> Objects:
+) -> tuple[list[str], str, str]:
     """Render the objects of the rows of `rows`, a member of the WITH that has the columns of `columns_read`.
 
     Args:
@@ -259,10 +244,13 @@ def render_objects(
         rows: the member's name.
         strategy: how related rows are read.
         condition: a WHERE that leaves out rows whose object is not needed.
+
+    Returns:
+        Further members of the WITH, what follows `rows` in FROM, and the object, which is never NULL.
     """
     sets = _Sets(strategy)
     rendered, joins = sets.joined(members, alias, f"{rows} AS {alias}{condition}")
-    return Objects(tuple(sets.tables), joins, render_object(members, alias, rendered))
+    return sets.tables, joins, render_object(members, alias, rendered)
 
 
 @dataclass

@@ -270,14 +270,15 @@ def _roots(plan: DocumentPlan, strategy: ReadStrategy, source: str, *, live: boo
         document = render_object(plan.members, _ROOT)
         return _Roots((), source, f"CASE WHEN {passes} THEN {document} END" if passes else document)
     routing = () if plan.routing is None else (plan.routing,)
-    columns, is_live = column_list([*plan.key, *routing, *columns_read(plan.members)], _ROOT), ""
+    columns = column_list([*plan.key, *routing, *columns_read(plan.members)], _ROOT)
+    live = unused_name(plan.table, "live")
     if passes:
-        is_live = f"{_ROOT}.{unused_name(plan.table, 'live')}"
-        columns += f", {passes} AS {unused_name(plan.table, 'live')}"
+        columns += f", {passes} AS {live}"
     rows = f"r0 AS (SELECT {columns}\nFROM {source})"
-    objects = render_objects(plan.members, _ROOT, "r0", strategy, f" WHERE {is_live}" if passes else "")
-    body = f"CASE WHEN {is_live} THEN {objects.sql} END" if passes else objects.sql
-    return _Roots((rows, *objects.tables), f"r0 AS {_ROOT}{objects.joins}", body)
+    is_live = f" WHERE {_ROOT}.{live}" if passes else ""
+    tables, joins, document = render_objects(plan.members, _ROOT, "r0", strategy, is_live)
+    body = f"CASE WHEN {_ROOT}.{live} THEN {document} END" if passes else document
+    return _Roots((rows, *tables), f"r0 AS {_ROOT}{joins}", body)
 
 
 def _live_conditions(plan: DocumentPlan) -> list[str]:
