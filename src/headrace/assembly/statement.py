@@ -271,13 +271,13 @@ def _roots(plan: DocumentPlan, strategy: ReadStrategy, source: str, *, live: boo
         return _Roots((), source, f"CASE WHEN {passes} THEN {document} END" if passes else document)
     routing = () if plan.routing is None else (plan.routing,)
     columns = column_list([*plan.key, *routing, *columns_read(plan.members)], _ROOT)
-    live = unused_name(plan.table, "live")
+    mark = unused_name(plan.table, "live")
     if passes:
-        columns += f", {passes} AS {live}"
+        columns += f", {passes} AS {mark}"
     rows = f"r0 AS (SELECT {columns}\nFROM {source})"
-    is_live = f" WHERE {_ROOT}.{live}" if passes else ""
-    tables, joins, document = render_objects(plan.members, _ROOT, "r0", strategy, is_live)
-    body = f"CASE WHEN {_ROOT}.{live} THEN {document} END" if passes else document
+    condition = f" WHERE {_ROOT}.{mark}" if passes else ""
+    tables, joins, document = render_objects(plan.members, _ROOT, "r0", strategy, condition)
+    body = f"CASE WHEN {_ROOT}.{mark} THEN {document} END" if passes else document
     return _Roots((rows, *tables), f"r0 AS {_ROOT}{joins}", body)
 
 
