@@ -377,10 +377,7 @@ class Client:
         health = answer.json()
         # Red with shards is a cluster that has lost one; red without any has not read its metadata.
         if health.get("status") == "red" and not _has_shards(health):
-            what = f"the cluster at {answer.place} has not recovered its state"
-            raise failures.busy(
-                f"{what}: it does not know its indexes yet", "Wait until all of its nodes have started."
-            )
+            raise failures.state_unknown(answer.place)
         # When it was asked, not when it answered: the node may have started in between.
         self._recovered_at = asked_at
         return False
@@ -523,27 +520,33 @@ def _has_shards(health: Mapping[str, Any]) -> bool:
 
 
 def _product(answer: Answer) -> Product:
-    about, place = answer.json(), answer.place
+    about = answer.json()
     try:
         product = Product.of(about)
     except ValueError as error:
-        what = f"what answers at {place} is not OpenSearch"
-        raise HeadraceError(Kind.SINK_REJECTED, what, "Check the URL of the sink.") from error
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"what answers at {answer.place} is not OpenSearch",
+            "Check the URL of the sink.",
+        ) from error
     if product.name != "opensearch" and "OpenSearch" in str(about.get("tagline")):
-        cause = (
-            f"the cluster at {place} is OpenSearch in compatibility mode, and says that it is {product.name} "
-            f"{product.version}: what it can do is not known"
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"the cluster at {answer.place} is OpenSearch in compatibility mode, and says that it is "
+            f"{product.name} {product.version}: what it can do is not known",
+            "Set compatibility.override_main_response_version of the cluster to false.",
         )
-        remedy = "Set compatibility.override_main_response_version of the cluster to false."
-    elif product.is_too_old:
-        cause = f"the cluster at {place} is {product.name} {product.version}"
-        remedy = "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later."
-    elif product.build == _SERVERLESS:
-        cause = (
-            f"{place} is Elastic Cloud Serverless, which lets nobody ask for health and shards, nor set how "
-            "long deletions are remembered: what is written could not be relied on"
+    if product.is_too_old:
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"the cluster at {answer.place} is {product.name} {product.version}",
+            "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later.",
         )
-        remedy = "Use a hosted deployment of Elastic Cloud, or a cluster of your own."
-    else:
-        return product
-    raise HeadraceError(Kind.SINK_REJECTED, cause, remedy)
+    if product.build == _SERVERLESS:
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"{answer.place} is Elastic Cloud Serverless, which lets nobody ask for health and shards, nor "
+            "set how long deletions are remembered: what is written could not be relied on",
+            "Use a hosted deployment of Elastic Cloud, or a cluster of your own.",
+        )
+    return product

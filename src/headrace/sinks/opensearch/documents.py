@@ -21,7 +21,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
 from headrace.sinks.opensearch.bulk import invalid_id
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
-from headrace.sinks.opensearch.failures import busy
 
 _KEEP_ALIVE = "10m"
 _SOURCE = re.compile(r'"_source":[ \t\r\n]*')
@@ -97,7 +96,11 @@ def refresh_if_exists(client: Client, index: str) -> bool:
 
 def _check_refreshed(answer: Answer, index: str) -> None:
     if failed := answer.json()["_shards"]["failed"]:
-        raise busy(f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh")
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh",
+            "Look at the cluster's health.",
+        )
 
 
 def whole(answer: Answer, index: str) -> dict[str, Any]:
@@ -110,14 +113,17 @@ def whole(answer: Answer, index: str) -> dict[str, Any]:
     shards = page["_shards"]
     # A cluster's own time limit of searches ends one without an error.
     if page.get("timed_out"):
-        raise busy(
+        raise HeadraceError(
+            Kind.SINK_BUSY,
             f"a search of the index {index} at {answer.place} ended early: its time was over",
             "Look at the cluster's load, and at its search.default_search_timeout.",
         )
     if shards["failed"] or shards["successful"] < shards["total"]:
-        raise busy(
+        raise HeadraceError(
+            Kind.SINK_BUSY,
             f"{shards['total'] - shards['successful']} of {shards['total']} shards of the index {index} "
-            f"at {answer.place} do not answer"
+            f"at {answer.place} do not answer",
+            "Look at the cluster's health.",
         )
     return page
 
@@ -231,7 +237,11 @@ def entries(text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def _unreadable(place: str, identity: object, error: object) -> HeadraceError:
-    return busy(f"OpenSearch at {place} cannot read the document {identity!r}: {error}")
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"OpenSearch at {place} cannot read the document {identity!r}: {error}",
+        "Look at the cluster's health.",
+    )
 
 
 def _number(_: str) -> None:

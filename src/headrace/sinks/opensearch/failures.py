@@ -39,8 +39,6 @@ _QUOTED = re.compile(
 """What gateways quote of a request, with credentials: Amazon quotes the token of a role, or a password."""
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
-LOOK_AT_LOAD = "Look at the cluster's health, its disk watermarks and its write queue."
-"""The remedy where a cluster has too much to do."""
 _CREDENTIALS = "Correct username and password of the sink, its api_key, bearer_token or client_cert."
 
 _WITHOUT_VALUES = [
@@ -155,31 +153,43 @@ def _known_words(reason: str) -> str:
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     """Build the error for an answer with an unexpected status."""
     why = _without_request(reason(data))
-    passes = _PASSES.search(data) is not None
-    kind = Kind.SINK_BUSY
+    said = f": {why}" if why else ""
     if status == _UNAUTHORIZED:
-        kind, cause = Kind.AUTHENTICATION, f"OpenSearch at {place} refused the credentials"
-        remedy = _CREDENTIALS
-    elif status == _FORBIDDEN and not passes:
-        kind, cause = Kind.AUTHENTICATION, f"OpenSearch at {place} does not allow this user to do that"
-        remedy = _remedy_of_refusal(data, why)
-    # 429 is a full queue or a circuit breaker; 5xx also comes from a proxy whose cluster is away.
-    elif status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
-        cause = f"OpenSearch at {place} cannot take the request now (status {status})"
-        remedy = LOOK_AT_LOAD
-    # As during a restore: it passes.
-    elif why.startswith("index_closed_exception"):
-        cause = f"an index at {place} is closed"
-        remedy = "Open it, or finish the restore that it is closed for."
-    elif passes:
-        cause = f"OpenSearch at {place} cannot do that now (status {status})"
-        remedy = (
-            "Wait: the request is tried again. If this goes on, see whether a snapshot of the cluster hangs."
+        return HeadraceError(
+            Kind.AUTHENTICATION, f"OpenSearch at {place} refused the credentials{said}", _CREDENTIALS
         )
-    else:
-        kind, cause = Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status})"
-        remedy = "Check the URL of the sink, and the proxy before the cluster." if is_of_gateway(data) else ""
-    return HeadraceError(kind, f"{cause}: {why}" if why else cause, remedy)
+    passes = _PASSES.search(data) is not None
+    if status == _FORBIDDEN and not passes:
+        return HeadraceError(
+            Kind.AUTHENTICATION,
+            f"OpenSearch at {place} does not allow this user to do that{said}",
+            _remedy_of_refusal(data, why),
+        )
+    # 429 is a full queue or a circuit breaker; 5xx also comes from a proxy whose cluster is away.
+    if status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
+        return HeadraceError(
+            Kind.SINK_BUSY,
+            f"OpenSearch at {place} cannot take the request now (status {status}){said}",
+            "Look at the cluster's health, its disk watermarks and its write queue.",
+        )
+    # As during a restore: it passes.
+    if why.startswith("index_closed_exception"):
+        return HeadraceError(
+            Kind.SINK_BUSY,
+            f"an index at {place} is closed{said}",
+            "Open it, or finish the restore that it is closed for.",
+        )
+    if passes:
+        return HeadraceError(
+            Kind.SINK_BUSY,
+            f"OpenSearch at {place} cannot do that now (status {status}){said}",
+            "Wait: the request is tried again. If this goes on, see whether a snapshot of the cluster hangs.",
+        )
+    return HeadraceError(
+        Kind.SINK_REJECTED,
+        f"OpenSearch at {place} refused a request (status {status}){said}",
+        "Check the URL of the sink, and the proxy before the cluster." if is_of_gateway(data) else "",
+    )
 
 
 def _remedy_of_refusal(data: bytes, why: str) -> str:
@@ -196,29 +206,40 @@ def _remedy_of_refusal(data: bytes, why: str) -> str:
     return "Look at the rules of the proxy before the cluster."
 
 
-def busy(cause: str, remedy: str = "Look at the cluster's health.") -> HeadraceError:
-    """Build the error for what the cluster cannot do now, and what is tried again."""
-    return HeadraceError(Kind.SINK_BUSY, cause, remedy)
-
-
 def cluster_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for a gateway that does not find the cluster, from its answer."""
-    why = "that is no answer of the cluster, which answered there before"
-    remedy = "Look at the proxy before the cluster, and whether the cluster runs."
-    return busy(f"{error.cause}; {why}", remedy)
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"{error.cause}; that is no answer of the cluster, which answered there before",
+        "Look at the proxy before the cluster, and whether the cluster runs.",
+    )
 
 
 def credentials_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for credentials that a starting cluster does not know yet, from its refusal of them."""
-    why = "it accepted them before, and refuses them while it starts"
-    return busy(f"{error.cause}; {why}", f"Wait until the cluster has started. If it goes on: {error.remedy}")
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"{error.cause}; it accepted them before, and refuses them while it starts",
+        f"Wait until the cluster has started. If it goes on: {error.remedy}",
+    )
 
 
 def certificate_unknown(error: HeadraceError) -> HeadraceError:
     """Build the error for a certificate that is being renewed, from the refusal of it by either side."""
-    why = "certificates were trusted before, and may be in the middle of a renewal"
-    wait = "Wait until all files and nodes have the new ones."
-    return busy(f"{error.cause}; {why}", f"{wait} If it goes on: {error.remedy}")
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"{error.cause}; certificates were trusted before, and may be in the middle of a renewal",
+        f"Wait until all files and nodes have the new ones. If it goes on: {error.remedy}",
+    )
+
+
+def state_unknown(place: str) -> HeadraceError:
+    """Build the error for a cluster that has not recovered its metadata, and so finds no index."""
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"the cluster at {place} has not recovered its state: it does not know its indexes yet",
+        "Wait until all of its nodes have started.",
+    )
 
 
 def not_sent(error: exceptions.HTTPError) -> bool:
@@ -230,19 +251,29 @@ def not_sent(error: exceptions.HTTPError) -> bool:
 
 def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
     """Build the error for a request without an answer."""
-    why, kind = _innermost(error), Kind.AUTHENTICATION
     if _is_untrusted(error):
-        cause, remedy = f"the certificate of OpenSearch at {place} is not trusted", _tls_remedy(why)
-    elif any(name in why.upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
-        cause = f"OpenSearch at {place} lets in only clients whose certificate it knows"
-        remedy = "Set client_cert (and client_key) to one that the cluster's authority issued."
-    elif not_sent(error):
-        kind, cause = Kind.SINK_UNREACHABLE, f"no connection to OpenSearch at {place}"
-        remedy = "Check the URL and that the cluster runs."
-    else:
-        kind, cause = Kind.SINK_UNREACHABLE, f"no answer from OpenSearch at {place}"
-        remedy = "Check the cluster's health and whether the URL is http or https, or raise timeout_secs."
-    return HeadraceError(kind, f"{cause}: {why}", remedy)
+        return HeadraceError(
+            Kind.AUTHENTICATION,
+            f"the certificate of OpenSearch at {place} is not trusted: {_innermost(error)}",
+            _tls_remedy(_innermost(error)),
+        )
+    if any(name in _innermost(error).upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
+        return HeadraceError(
+            Kind.AUTHENTICATION,
+            f"OpenSearch at {place} lets in only clients whose certificate it knows: {_innermost(error)}",
+            "Set client_cert (and client_key) to one that the cluster's authority issued.",
+        )
+    if not_sent(error):
+        return HeadraceError(
+            Kind.SINK_UNREACHABLE,
+            f"no connection to OpenSearch at {place}: {_innermost(error)}",
+            "Check the URL and that the cluster runs.",
+        )
+    return HeadraceError(
+        Kind.SINK_UNREACHABLE,
+        f"no answer from OpenSearch at {place}: {_innermost(error)}",
+        "Check the cluster's health and whether the URL is http or https, or raise timeout_secs.",
+    )
 
 
 def _is_untrusted(error: BaseException) -> bool:

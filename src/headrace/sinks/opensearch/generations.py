@@ -15,7 +15,6 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.documents import refresh
-from headrace.sinks.opensearch.failures import busy
 from headrace.sinks.opensearch.settings import IndexOptions, adjust, backfill_settings, template_fault
 
 _OURS = "headrace"
@@ -144,7 +143,8 @@ class Generations:
         generation = self.find([name]).get(index)
         # Acknowledged too late: a node may not have heard of it yet.
         if generation is None:
-            raise busy(
+            raise HeadraceError(
+                Kind.SINK_BUSY,
                 f"the cluster was told to create the index {index}, and does not know it yet",
                 "Look at the cluster's health and its pending tasks.",
             )
@@ -152,7 +152,8 @@ class Generations:
         if not answer.json()["shards_acknowledged"]:
             why = self._why_unassigned(index)
             self.drop(generation)
-            raise busy(
+            raise HeadraceError(
+                Kind.SINK_BUSY,
                 f"the cluster was told to create the index {index}, and no node has taken its shards: {why}",
                 "Look at the cluster's disk watermarks and its rules of allocation.",
             )

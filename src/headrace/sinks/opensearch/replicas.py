@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import refresh_if_exists
-from headrace.sinks.opensearch.failures import busy
 
 _SETTING = "index.replication.type"
 _POLL_SECONDS = 0.02
@@ -51,7 +51,8 @@ def await_replicas(client: Client, index: str, seconds: float) -> None:
             return
         now = time.monotonic()
         if now - began > seconds:
-            raise busy(
+            raise HeadraceError(
+                Kind.SINK_BUSY,
                 f"replicas of the index {index} do not find yet what its primary shards find",
                 "Look at _cat/segment_replication, or ask with a longer timeout.",
             )

@@ -17,7 +17,6 @@ from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import Copy, copies
-from headrace.sinks.opensearch.failures import busy
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 _BATCH_SIZE = 1_000
@@ -53,7 +52,11 @@ class Shards:
             target = path(index, "_search_shards", query={"routing": str(number)})
             [led_to] = self._client.read(target).json()["shards"]
             if not led_to:
-                raise busy(f"a shard of the index {index} is on no node")
+                raise HeadraceError(
+                    Kind.SINK_BUSY,
+                    f"a shard of the index {index} is on no node",
+                    "Look at the cluster's health.",
+                )
             found.setdefault(led_to[0]["shard"], str(number))
             if len(found) == count:
                 return tuple(found[shard] for shard in sorted(found))

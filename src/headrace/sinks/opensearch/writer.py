@@ -170,10 +170,11 @@ class OpenSearchWriter(DocumentWriter):
             # The caller reads the documents again: by now their rows may be others.
             if time.monotonic() > stale_at:
                 index, url = delivery.parts[0][0].index, self._client.endpoint.urls[0]
-                raise failures.busy(
+                raise HeadraceError(
+                    Kind.SINK_BUSY,
                     f"OpenSearch at {url} takes documents of index {index} too slowly: what is left was read "
                     f"{_STALE_SECONDS:.0f} s ago, and is read again",
-                    failures.LOOK_AT_LOAD,
+                    "Look at the cluster's health, its disk watermarks and its write queue.",
                 )
             for attempt in Retrying(
                 retry=retry_if_exception(_is_busy),
@@ -317,7 +318,8 @@ def _is_of_an_item(client: Client, answer: Answer) -> bool:
 
 def _kept_out(item: Item, answer: Answer) -> HeadraceError:
     why = failures.reason(answer.data)
-    return failures.busy(
+    return HeadraceError(
+        Kind.SINK_BUSY,
         f"what stands before OpenSearch at {answer.place} refuses the document {item.id!r} of index "
         f"{item.index} (status {answer.status})" + (f": {why}" if why else ""),
         "Look at the rules of the proxy or firewall before the cluster: each document must pass them.",
@@ -345,31 +347,34 @@ def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
 
 
 def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceError:
-    kind = Kind.SINK_REJECTED if outcome is Outcome.GONE else Kind.LOCKED
     if outcome is Outcome.GONE:
-        what = f"a generation of index {item.index} does not exist any more at {place}"
-        remedy = "Something else deleted it, or its alias; `headrace run` rebuilds it."
-    else:
-        what = f"OpenSearch at {place} takes no documents of index {item.index} now"
-        remedy = (
-            "Look at the index's blocks, shards and aliases, the user's permissions for it, the sink's "
-            "pipeline with the services that it asks, and the cluster's disk watermarks."
-        )
-    return HeadraceError(kind, f"{what}: {reason}", remedy).concerning(units=[item.index])
+        return HeadraceError(
+            Kind.SINK_REJECTED,
+            f"a generation of index {item.index} does not exist any more at {place}: {reason}",
+            "Something else deleted it, or its alias; `headrace run` rebuilds it.",
+        ).concerning(units=[item.index])
+    return HeadraceError(
+        Kind.LOCKED,
+        f"OpenSearch at {place} takes no documents of index {item.index} now: {reason}",
+        "Look at the index's blocks, shards and aliases, the user's permissions for it, the sink's pipeline "
+        "with the services that it asks, and the cluster's disk watermarks.",
+    ).concerning(units=[item.index])
 
 
 def _untaken(verdict: ItemVerdict, place: str) -> HeadraceError:
     """Return the error of what is sent again; it names the indexes if the server has failed at all of it."""
     documents, failed = quantity(len(verdict.again), "document"), verdict.failed
     if len(failed) < len(verdict.again):
-        return failures.busy(
+        return HeadraceError(
+            Kind.SINK_BUSY,
             f"OpenSearch at {place} does not take {documents} of index {verdict.again[0].index} now: "
             f"{verdict.reason or failed[0].public}",
-            failures.LOOK_AT_LOAD,
+            "Look at the cluster's health, its disk watermarks and its write queue.",
         )
     first = failed[0]
     what = f"OpenSearch at {place} fails at {documents}, the first is {first.id!r} of index {first.index}"
-    return failures.busy(
+    return HeadraceError(
+        Kind.SINK_BUSY,
         f"{what}: {first.public}",
         "Look at the cluster's log, and at the sink's ingest pipeline: an error of a processor can be one "
         "document's alone. Once it is mended, or the row is another one, the index goes on by itself.",
