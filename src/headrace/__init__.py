@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.reporter import LoggingReporter, Reporter, SilentReporter
 from headrace.version import __version__
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from headrace.pipeline.pipeline import Pipeline
     from headrace.pipeline.reloads import ReloadResult
     from headrace.pipeline.running import RunningPipeline
-    from headrace.reporter import LoggingReporter, Reporter, SilentReporter
     from headrace.tools.check import CheckReport
     from headrace.tools.index_cost import IndexCost
     from headrace.tools.setup import PlannedSetup
@@ -47,16 +47,13 @@ __all__ = [
 _LOADED_LATER = {
     "CheckReport": "tools.check",
     "IndexCost": "tools.index_cost",
-    "LoggingReporter": "reporter",
     "Mirror": "mirror.mirror",
     "Pipeline": "pipeline.pipeline",
     "PlannedSetup": "tools.setup",
     "PostgresSource": "datasources.typed_options",
     "ReloadResult": "pipeline.reloads",
     "Report": "tools.verification.report",
-    "Reporter": "reporter",
     "RunningPipeline": "pipeline.running",
-    "SilentReporter": "reporter",
     "TableComparison": "mirror.verify",
 }
 """Names that need more than the standard library, and the module from which each is loaded when asked for."""

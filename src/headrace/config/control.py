@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from headrace.config.file_model import FileModel
+from headrace.config.value import File
 
 Scope = Literal["read", "operate"]
 """What a token is for: look, or give orders too."""
@@ -37,7 +37,7 @@ class ControlToken(FileModel):
     """Who has it; each order is logged with this name, and `/status` shows it."""
     scope: Scope = "read"
     """`read` only looks, `operate` gives orders."""
-    token_file: Annotated[Path, Field(strict=False)] | None = None
+    token_file: File | None = None
     """A file that holds the token alone."""
     token_env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")] | None = None
     """The environment variable that holds it."""
@@ -64,9 +64,9 @@ class Control(FileModel):
     """Without any, nothing listens at the private address."""
     allowed_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
     """Values of the Host header besides the address itself: `HOST:PORT`, or `HOST` with any port."""
-    certificate_file: Annotated[Path, Field(strict=False)] | None = None
+    certificate_file: File | None = None
     """A PEM file with the certificate and its chain; with `key_file` it makes the address HTTPS."""
-    key_file: Annotated[Path, Field(strict=False)] | None = None
+    key_file: File | None = None
     """The PEM file with the certificate's key."""
 
     @model_validator(mode="after")

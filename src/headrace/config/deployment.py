@@ -30,7 +30,15 @@ from headrace.config.control import Control, HostName, command_words
 from headrace.config.file_model import FileModel
 from headrace.config.mirror import MirrorConfig
 from headrace.config.secret import Secret
-from headrace.config.value import EnvReference, PublicationName, SlotName, Value, value_form
+from headrace.config.value import (
+    EnvReference,
+    File,
+    PublicationName,
+    SlotName,
+    Value,
+    below_folder,
+    value_form,
+)
 
 OnError = Literal["stop", "skip", "quarantine"]
 """What happens with a document that a sink refuses for good: end the run, skip it, or quarantine it."""
@@ -136,6 +144,14 @@ Connection = Annotated[
 ]
 
 
+def _tls_file(file: str, info: ValidationInfo) -> str:
+    # `system` is no file: libpq takes what the machine trusts.
+    return file if file == "system" else str(below_folder(Path(file), info))
+
+
+TlsFile = Annotated[str, Field(min_length=1), AfterValidator(_tls_file)]
+
+
 def _check_connection(value: object) -> object:
     if isinstance(value, Secret) and not is_connection_string(value.reveal()):
         raise ValueError("must be like postgresql://USER@HOST:PORT/DATABASE")
@@ -188,17 +204,17 @@ class SourceConfig(FileModel):
     """The publication."""
     ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] | None = None
     """As `sslmode` in the address, over which it wins; flusso 0.16 writes it so, and the next three."""
-    ssl_root_cert: Annotated[str, Field(min_length=1)] | None = None
+    ssl_root_cert: TlsFile | None = None
     """As `sslrootcert`."""
-    ssl_cert: Annotated[str, Field(min_length=1)] | None = None
+    ssl_cert: TlsFile | None = None
     """As `sslcert`."""
-    ssl_key: Annotated[str, Field(min_length=1)] | None = None
+    ssl_key: TlsFile | None = None
     """As `sslkey`."""
 
     def tls_parameters(self) -> dict[str, str]:
         """Return libpq's parameters for what the file says of TLS beside the address."""
         keys = ("ssl_mode", "ssl_root_cert", "ssl_cert", "ssl_key")
-        return {key.replace("_", ""): str(value) for key in keys if (value := getattr(self, key)) is not None}
+        return {key.replace("_", ""): value for key in keys if (value := getattr(self, key)) is not None}
 
     @field_validator("on_budget")
     @classmethod
@@ -230,13 +246,13 @@ class OpenSearchSink(FileModel):
     aws_region: Annotated[str, Field(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$")] | None = None
     """Instead of those, for a domain of Amazon OpenSearch Service: sign each request (SigV4) for this region,
     with the AWS credentials of each machine; needs `headrace[aws]`."""
-    client_cert: Annotated[Path, Field(strict=False)] | None = None
+    client_cert: File | None = None
     """A PEM file with the certificate that is shown to the cluster, with or without its key."""
-    client_key: Annotated[Path, Field(strict=False)] | None = None
+    client_key: File | None = None
     """A PEM file with the key of `client_cert`, where that lacks it; without a passphrase."""
     tls_verify: bool = True
     """Whether the cluster's certificate must be valid."""
-    ca_file: Annotated[Path, Field(strict=False)] | None = None
+    ca_file: File | None = None
     """A PEM file with the authorities that are trusted. None: the system's."""
     ca_fingerprint: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{2}(?::?[0-9a-fA-F]{2}){31}$")] | None = None
     """Instead of `ca_file`: the SHA-256 fingerprint of the authority's certificate, as Elasticsearch prints
@@ -334,7 +350,7 @@ class IndexEntry(FileModel):
 
     name: FoldedName
     """The documents are served by the alias `{prefix}{name}`."""
-    schema_path: Annotated[Path, Field(alias="schema", strict=False), BeforeValidator(_check_schema_path)]
+    schema_path: Annotated[File, Field(alias="schema"), BeforeValidator(_check_schema_path)]
     """The schema file, see docs/reference/schema.md."""
     enabled: bool = True
     """A disabled index is neither backfilled nor followed."""
@@ -342,10 +358,10 @@ class IndexEntry(FileModel):
     """As above, for this index. None: the deployment's."""
     on_quarantine: OnQuarantine | None = None
     """As above, for this index. None: the deployment's."""
-    settings_file: Annotated[Path, Field(strict=False)] | None = None
+    settings_file: File | None = None
     """JSON with settings of the search index, which win over all others; see
     docs/guides/configuration.md#settings-and-mappings-of-your-own."""
-    mappings_file: Annotated[Path, Field(strict=False)] | None = None
+    mappings_file: File | None = None
     """JSON that is laid over the mapping which the schema file gives."""
     transform: Annotated[str, Field(min_length=1)] | None = None
     """`module:function`, your own Python that changes its documents; see
@@ -392,10 +408,13 @@ class GenerationsPolicy(FileModel):
     the swap."""
 
 
+_PRINTING = {"stdout": StdoutSink(type="stdout")}
+
+
 def _folded_names(sinks: Any) -> Any:
     if not isinstance(sinks, dict):
         return sinks
-    folded = {folded_name(name): sink for name, sink in sinks.items()}
+    folded = {folded_name(name): sink for name, sink in (sinks or _PRINTING).items()}
     if len(folded) < len(sinks):
         raise ValueError("two sinks have the same name, letter case aside")
     return folded
@@ -405,9 +424,7 @@ class Deployment(FileModel):
     """The content of a deployment file."""
 
     source: SourceConfig
-    sinks: Annotated[dict[str, Sink], Field(strict=False), BeforeValidator(_folded_names)] = Field(
-        default_factory=dict
-    )
+    sinks: Annotated[dict[str, Sink], Field(strict=False), BeforeValidator(_folded_names)] = _PRINTING
     """The sinks by name; without any in the file, one called `stdout` that prints."""
     primary_sink: str | None = None
     """The sink that keeps the state, where there are several; see docs/guides/sinks.md#several-sinks. None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from headrace.config.deployment import Deployment, OpenSearchSink, StdoutSink
-from headrace.config.mirror import is_folder
+from headrace.config.deployment import Deployment
 from headrace.config.problems import Locator, deployment_locator
 from headrace.config.secret import Secret
 from headrace.config.text_files import is_file, read_text
@@ -48,12 +47,11 @@ def deployment_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> Depl
 
 def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[str, str]) -> Deployment:
     try:
-        deployment = Deployment.model_validate(data)
+        deployment = Deployment.model_validate(data, context={"folder": path.parent.absolute()})
     except ValidationError as error:
         # An input may be a password.
         details = error.errors(include_url=False, include_input=False)
         raise ErrorGroup(locator.translate(details)) from None
-    deployment = _complete(path, deployment)
     if errors := list(_wrong_indexes(locator, deployment)):
         raise ErrorGroup(errors)
     deployment._file = path  # noqa: SLF001 -- known at loading, and not part of the file
@@ -83,36 +81,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         ) from error
 
 
-def _complete(path: Path, deployment: Deployment) -> Deployment:
-    """Make paths absolute; add a sink that prints where there is none."""
-    folder = path.parent.absolute()
-    indexes = tuple(_with_files_below(folder, entry, _INDEX_FILES) for entry in deployment.indexes)
-    sinks = dict(deployment.sinks) or {"stdout": StdoutSink(type="stdout")}
-    for name, sink in sinks.items():
-        if isinstance(sink, OpenSearchSink):
-            sinks[name] = _with_files_below(folder, sink, ("ca_file", "client_cert", "client_key"))
-    control = _with_files_below(folder, deployment.control, ("certificate_file", "key_file"))
-    tokens = tuple(_with_files_below(folder, token, ("token_file",)) for token in control.tokens)
-    control = control.model_copy(update={"tokens": tokens})
-    certificates = _with_files_below(folder, deployment.source, ("ssl_root_cert", "ssl_cert", "ssl_key"))
-    update = {"source": certificates, "indexes": indexes, "sinks": sinks, "control": control}
-    if deployment.mirror is not None:
-        location = deployment.mirror.location
-        if is_folder(location):
-            location = str(folder / location)
-        update["mirror"] = deployment.mirror.model_copy(update={"location": location})
-    return deployment.model_copy(update=update)
-
-
-_Model = TypeVar("_Model", bound=BaseModel)
 _INDEX_FILES = ("schema_path", "settings_file", "mappings_file")
-
-
-def _with_files_below(folder: Path, model: _Model, keys: Iterable[str]) -> _Model:
-    """Return a copy whose files, those of `keys`, have absolute paths."""
-    # `system` is no file: libpq takes what the machine trusts.
-    files = {key: folder / file for key in keys if (file := getattr(model, key)) not in {None, "system"}}
-    return model.model_copy(update=files)
 
 
 def _wrong_indexes(locator: Locator, deployment: Deployment) -> Iterator[HeadraceError]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ByteSize, Field, model_validator
+from pydantic import AfterValidator, ByteSize, Field, ValidationInfo, model_validator
 
 from headrace.config.file_model import FileModel
-from headrace.config.value import PublicationName, SlotName, Value
+from headrace.config.value import PublicationName, SlotName, Value, below_folder
 from headrace.model.lake_partition import Partition, parse_partition
 from headrace.model.names import TableName
 from headrace.model.table_pattern import TablePattern, parse_tables
@@ -42,10 +43,10 @@ def _check_partitions(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def _check_location(value: str) -> str:
+def _check_location(value: str, info: ValidationInfo) -> str:
     if is_url(value) and not value.startswith(_STORES):
         raise ValueError(f"must be a folder, or begin with one of {', '.join(_STORES)}")
-    return value
+    return str(below_folder(Path(value), info)) if is_folder(value) else value
 
 
 def _check_interval(value: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 
 from headrace.config.file_model import FileModel
 from headrace.config.secret import Secret
@@ -21,6 +22,16 @@ def _check_slot(value: str) -> str:
 
 SlotName = Annotated[str, AfterValidator(_check_slot)]
 PublicationName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")]
+
+
+def below_folder(file: Path, info: ValidationInfo) -> Path:
+    """Return a path from the deployment file's folder as an absolute one, while such a file is loaded."""
+    folder: Path = info.context["folder"] if info.context else Path()
+    return folder / file
+
+
+File = Annotated[Path, Field(strict=False), AfterValidator(below_folder)]
+"""A file that is named from the deployment file's folder; the path is absolute once that is loaded."""
 
 
 class EnvReference(FileModel):
