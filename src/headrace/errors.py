@@ -436,12 +436,12 @@ def retrying(first: float = 0.05, longest: float = 10.0, *, ending: Event | None
 
     def has_lasted(state: RetryCallState) -> bool:
         nonlocal last
-        last = patience.judge(_failure(state))
+        last = patience.judge(error_of(state))
         return last.retry is Retry.NEVER
 
     def give_up(state: RetryCallState) -> None:
         assert last is not None
-        raise last from _failure(state)
+        raise last from error_of(state)
 
     return Retrying(
         retry=retry_if_exception(is_retryable),
@@ -452,8 +452,8 @@ def retrying(first: float = 0.05, longest: float = 10.0, *, ending: Event | None
     )
 
 
-def _failure(state: RetryCallState) -> HeadraceError:
-    """Return the retryable error that a try ended with."""
+def error_of(state: RetryCallState) -> HeadraceError:
+    """Return the retryable error that a try of `Retrying` ended with."""
     assert state.outcome is not None
     error = state.outcome.exception()
     assert isinstance(error, HeadraceError)

@@ -141,10 +141,8 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
     if not requested:
         return []
     docs = [{"_id": id_, "routing": routing, "_source": False} for id_, routing in requested]
-    filter_path = "docs._id,docs._version,docs.found,docs.error"
-    answer = client.read(
-        path(index, "_mget", query={"filter_path": filter_path, **client.primaries()}), {"docs": docs}
-    )
+    query = {"filter_path": "docs._id,docs._version,docs.found,docs.error", **client.primaries()}
+    answer = client.read(path(index, "_mget", query=query), {"docs": docs})
     found = []
     for (identity, routing), entry in zip(requested, answer.json().get("docs", ()), strict=True):
         if "error" in entry:
@@ -172,9 +170,8 @@ def read_documents(
     if not (possible := _possible(ids)):
         return {}
     docs = [{"_id": id_, "routing": routing} for id_ in possible for routing in routings]
-    answer = client.read(
-        path(index, "_mget", query=client.primaries()), {"docs": docs} if routings else {"ids": possible}
-    )
+    body = {"docs": docs} if routings else {"ids": possible}
+    answer = client.read(path(index, "_mget", query=client.primaries()), body)
     try:
         return _read_answer(answer)
     except (ValueError, KeyError) as error:

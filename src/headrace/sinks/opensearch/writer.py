@@ -11,7 +11,7 @@ from typing import Self
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from headrace.errors import HeadraceError, Kind, Retry, as_locked
+from headrace.errors import HeadraceError, Kind, Retry, as_locked, error_of
 from headrace.model.changes import DocumentOperation
 from headrace.model.units import quantity
 from headrace.sinks.activity import Activity, ReportTo
@@ -388,9 +388,7 @@ def _give_up(state: RetryCallState) -> None:
     It does not count as refused: a server that fails says nothing against the document, and is perhaps
     mended tomorrow. With `skip` the document would be lost for that.
     """
-    assert state.outcome is not None
-    error = state.outcome.exception()
-    assert isinstance(error, HeadraceError)
+    error = error_of(state)
     if not error.units:
         raise error
     raise as_locked(error, error.units) from error
