@@ -408,7 +408,8 @@ class GenerationsPolicy(FileModel):
     the swap."""
 
 
-_PRINTING = {"stdout": StdoutSink(type="stdout")}
+_PRINTING: dict[str, Sink] = {"stdout": StdoutSink(type="stdout")}
+"""The sinks of a file that has none."""
 
 
 def _folded_names(sinks: Any) -> Any:

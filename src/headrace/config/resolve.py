@@ -145,10 +145,11 @@ class _Resolution:
         password = self._value("source.connection_url.password", parts.password, PASSWORD_VARIABLE)
         user = quote(parts.user, safe="") + (f":{quote(password.reveal(), safe='')}" if password else "")
         # A port that stands once would count for the last host alone.
-        places = ",".join(
-            f"{f'[{host}]' if ':' in host and '/' not in host else quote(host, safe='')}:{parts.port}"
+        hosts = [
+            f"[{host}]" if ":" in host and "/" not in host else quote(host, safe="")
             for host in parts.host.split(",")
-        )
+        ]
+        places = ",".join(f"{host}:{parts.port}" for host in hosts)
         url = f"postgresql://{user}@{places}/{quote(parts.database, safe='')}"
         return f"{url}?{urlencode(parts.parameters, quote_via=quote)}" if parts.parameters else url
 

@@ -249,10 +249,8 @@ def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    adapted = client.product().adapt({**body, "settings": {"index": body["settings"]["index"]}})
-    template = {"settings": adapted["settings"], "mappings": adapted["mappings"]}
     # Of the templates that match an index only the one with the highest priority counts.
-    request = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
+    request = {"index_patterns": [name], "priority": _HIGHEST, "template": client.product().adapt(body)}
     return client.read(path("_index_template", "_simulate"), request, allow=(400, 403, 404, 405)).ok
 
 
