@@ -12,26 +12,12 @@ from collections.abc import Iterable, Mapping
 from headrace.model.names import TableName
 from headrace.pgoutput.messages import Relation
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
 GONE = -1
 """The number of a column that does not exist any more."""
 
-# Without a column list only: such columns cannot be dropped while the publication has the table.
-_NUMBERS = """
-SELECT a.attnum, CASE WHEN NOT a.attisdropped THEN a.attname::text END, coalesce(r.attnum, $6::int)
-FROM pg_attribute a
-LEFT JOIN pg_namespace n ON n.nspname = $3
-LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = $4
-LEFT JOIN pg_attribute r ON r.attrelid = c.oid AND r.attname = a.attname AND NOT r.attisdropped
-WHERE a.attrelid = $1::text::oid AND a.attnum > 0
-  AND (NOT a.attisdropped OR age(a.xmin) <= age($2::text::xid))
-  AND (a.attgenerated = '' OR a.attname = ANY ($5::text[]))
-  AND NOT EXISTS (
-      SELECT FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
-      WHERE p.pubname = $7 AND to_jsonb(m) ->> 'prattrs' IS NOT NULL
-        AND (m.prrelid = a.attrelid OR m.prrelid IN (SELECT relid FROM pg_partition_ancestors(a.attrelid))))
-ORDER BY a.attnum
-"""
+_NUMBERS = read_sql(__package__, "column_numbers")
 
 
 class NamedInLog:

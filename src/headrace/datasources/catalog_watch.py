@@ -20,21 +20,14 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import KeptSession, ReadSession
+from headrace.postgres.sql_files import read_sql
 
 _SECONDS = 10.0
 _SHARE = 20
 """A look takes at most one part in so many of the time: the catalog may have thousands of tables."""
 _LOCK_SECONDS = 2.0
 _KEY = "catalog"
-_COLUMNS = """
-SELECT n.nspname::text, c.relname::text,
-       array_agg(a.attname::text) FILTER (WHERE a.attgenerated = '' OR (a.attgenerated = 's' AND $3))
-FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
-JOIN pg_namespace n ON n.nspname = wanted.schema
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-GROUP BY c.oid, n.nspname, c.relname
-"""
+_SENDABLE_COLUMNS = read_sql(__package__, "sendable_columns")
 
 
 def has_catalog(stored: Mapping[str, Any]) -> bool:
@@ -187,7 +180,7 @@ class CatalogWatch:
         parameters = (*name_arrays(names), sends_stored)
         sent = {
             TableName(schema, name): frozenset(columns or ())
-            for schema, name, columns in session.query(_COLUMNS, parameters)
+            for schema, name, columns in session.query(_SENDABLE_COLUMNS, parameters)
         }
         sent |= {
             table: listed & sent[table]

@@ -30,7 +30,6 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table, one_table
-from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.provision import ensure_published
 from headrace.postgres.publication import read_published_roots
@@ -157,7 +156,7 @@ class FollowedTables:
         self._next_look = 0.0
         columns = {} if plan is None else {plan.shape.table: frozenset(plan.shape.columns)}
         self.columns = NamedInLog(options.publication) if self._watches_catalog else None
-        self._catalog = CatalogWatch(self._url, options.publication, self.read_all, columns)
+        self._catalog = CatalogWatch(self._options.slot_url, options.publication, self.read_all, columns)
 
     @cached_property
     def named(self) -> tuple[TableName, ...]:
@@ -240,7 +239,7 @@ class FollowedTables:
         options = self._options
         if new or tables:
             ensure_published(
-                self._url,
+                self._options.slot_url,
                 slot=options.slot,
                 publication=options.publication,
                 tables=[*tables, *new],
@@ -347,14 +346,10 @@ class FollowedTables:
 
     def _read_published(self, before: Published | None) -> Published:
         publication = self._options.publication
-        with connect(self._url, application_name="headrace watch") as connection:
+        with connect(self._options.slot_url, application_name="headrace watch") as connection:
             if self.named:
                 return read_published(connection, publication, self.named)
             return read_all_published(connection, publication, before)
-
-    @property
-    def _url(self) -> str:
-        return for_slot(self._options.connection, self._options.slot)
 
 
 def _join(tables: Iterable[TableName]) -> str:

@@ -21,12 +21,12 @@ from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.datasources.bootstrap import ProvidedPart, provider
 from headrace.datasources.envelopes import TableDescriptions
+from headrace.datasources.query_schema import no_table
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.model.table_pattern import format_table, one_table
-from headrace.postgres.address import for_slot
 from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
@@ -150,7 +150,6 @@ class InitialRows:
     def __init__(self, options: CdcOptions, begin: Lsn, attempt: int, exported: ExportedSlot | None) -> None:
         self._opened = contextlib.ExitStack()
         self._options = options
-        url = options.connection
         if exported is not None:
             # Closing the connection of a temporary slot would drop the slot.
             if not exported.temporary:
@@ -158,9 +157,9 @@ class InitialRows:
             start, self._snapshot = exported.consistent_point, exported.snapshot_name
         elif provider(options.bootstrap) is not None:
             # The rows come from elsewhere; the snapshot is only for the catalog.
-            start, self._snapshot = begin, self._opened.enter_context(exported_snapshot(url))
+            start, self._snapshot = begin, self._opened.enter_context(exported_snapshot(options.connection))
         else:
-            source = positioned_snapshot(for_slot(url, options.slot), options.slot)
+            source = positioned_snapshot(options.slot_url, options.slot)
             start, self._snapshot = self._opened.enter_context(source)
         self.place = SnapshotPlace(start, attempt)
         self._tables: tuple[TableName, ...] = ()
@@ -207,9 +206,7 @@ class InitialRows:
             )
             for table in tables:
                 if table not in descriptions.known:
-                    raise HeadraceError(
-                        Kind.BINDING, f"there is no table {table}", "Correct the option tables."
-                    )
+                    raise no_table(session, table)
                 if shape is not None:
                     _check_types(shape, types[table])
             self._tables, self.descriptions = tuple(tables), descriptions

@@ -23,7 +23,7 @@ from headrace.capture.continuity import temporary_gone
 from headrace.capture.signals import SignalFiles
 from headrace.datasources.catalog_watch import known_parts
 from headrace.datasources.change_planner import ChangePlanner, origin_of
-from headrace.datasources.envelopes import TableDescriber, TableDescriptions, changes_schema
+from headrace.datasources.envelopes import TableDescriber, changes_schema
 from headrace.datasources.followed_tables import (
     FollowedTables,
     added_tables,
@@ -47,23 +47,21 @@ from headrace.datasources.shutdown import exit_on_sigterm, is_ended_by_sigterm, 
 from headrace.datasources.source_options import CdcOptions
 from headrace.datasources.starting_offsets import (
     LOSSES,
+    adopted_offset,
     batch_start,
     check_order,
     first_offset,
+    is_adoption,
     keep_batch_start,
     later_offset,
     resume_offset,
 )
-from headrace.datasources.upgraded import adopted_offset, is_adoption
 from headrace.errors import HeadraceError, Kind
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
-from headrace.postgres.address import for_slot
-from headrace.postgres.connection import connect
 from headrace.postgres.provision import PreparedSlot, prepare_slot
 from headrace.postgres.slot import ExportedSlot
-from headrace.postgres.wal_position import end_of_log
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
@@ -126,7 +124,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._describer = TableDescriber(options)
         folder = options.confirm_folder
         self._signals = None if folder is None else SignalFiles(Path(folder))
-        self._url = for_slot(options.connection, options.slot)
+        self._url = options.slot_url
         self._planner = ChangePlanner(self._url, options.max_bytes_per_trigger)
         self._initial: dict[str, Any] | None = None
         self._exported: ExportedSlot | None = None
@@ -151,7 +149,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             exit_on_sigterm()
             prepared = self._prepare()
             self._used = True
-            begin = first_offset(self._options, prepared.confirmed, self._flushed_position)
+            begin = first_offset(self._options, prepared.confirmed)
             # Spark stores it with the first batch; until then only this process knows where the query began.
             self._initial = begin | origin_of(prepared).to_json() | self._tables.fields()
             self._resumed = True
@@ -269,23 +267,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._resumed:
             allows_loss = not self._options.fail_on_data_loss or self._options.temporary_slot
             if allows_loss or SnapshotProgress.from_json(start) is not None:  # else the stream checks it
-                origin = LogOrigin.from_json(start)
-                make = lambda: self._prepare().confirmed  # noqa: E731
                 self._moved = resume_offset(
-                    self._options,
-                    begin,
-                    origin,
-                    known=Offset.from_json(stored).lsn,
-                    make=make,
-                    is_read_in_vain=self._is_read_in_vain,
+                    self._options, start, stored, self._prepare, is_read_in_vain=self._is_read_in_vain
                 )
             self._resumed = self._used = True
         return later_offset(begin, self._moved)
-
-    def _flushed_position(self) -> Lsn:
-        """Return the position up to which the log is written (bytes)."""
-        with connect(self._url) as connection:
-            return end_of_log(connection)
 
     def _next_rows_offset(
         self, begin: Offset, done: SnapshotProgress, since: dict[TableName, Lsn]
@@ -365,7 +351,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner = self._open_planner(begin, origin, behind, start)
             batches = planner.stream.changes(begin, behind)
             truncated = planner.stream.truncated_partitions
-        descriptions = self._describe(batches, truncated)
+        # The tasks of a planned table know it already.
+        descriptions = None if self._plan is not None else self._describer.of(batches, truncated)
         if left_out := self._tables.left_out(start, end):
             batches = exclude_tables(batches, left_out, truncated)
         parts = split_rows(batches, self._options.rows_per_partition)
@@ -390,12 +377,6 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             *([ChangePartition(emptied, rows.descriptions)] if emptied else []),
             *rows.parts(begin, last.parts),
         ]
-
-    def _describe(
-        self, batches: Sequence[pa.RecordBatch], truncated: Mapping[TableName, TableName]
-    ) -> TableDescriptions | None:
-        """Describe the tables to the tasks; None where the tasks do not need it."""
-        return None if self._plan is not None else self._describer.of(batches, truncated)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the record batches of one partition."""

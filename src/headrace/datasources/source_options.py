@@ -12,6 +12,7 @@ from headrace.datasources.options import Bytes, DatabaseOptions, parse_by_table
 from headrace.errors import HeadraceError
 from headrace.model.lsn import parse_lsn
 from headrace.model.names import TableName
+from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.snapshot.planning import PARTITION_BYTES
 
@@ -162,7 +163,7 @@ class CdcOptions(DatabaseOptions):
         return found
 
     @model_validator(mode="after")
-    def _check_envelope(self) -> Self:
+    def _check_together(self) -> Self:
         problems: dict[str, object] = {
             "bootstrap says where the first rows come from: it needs startingOffsets=snapshot": (
                 self.bootstrap != "snapshot" and self.starting_offsets != "snapshot"
@@ -171,6 +172,13 @@ class CdcOptions(DatabaseOptions):
                 self.envelope == "rows" and self.one_table is None
             ),
             "sourceId is for envelope=elements": self.source_id is not None and self.form != "elements",
+            "temporarySlot=true makes a slot, and createSlot=false says not to": (
+                self.temporary_slot and not self.create_slot
+            ),
+            "onUnloggedChange=snapshot reads the tables, and bootstrap names another place: leave bootstrap "
+            "out, the checkpoint has its rows": (
+                self.on_unlogged_change == "snapshot" and self.bootstrap not in {"snapshot", "none"}
+            ),
         }
         if self.form == "rows":
             problems["newTables is for many tables (envelope=changes)"] = self.new_tables != "refuse"
@@ -183,46 +191,31 @@ class CdcOptions(DatabaseOptions):
                 ),
                 "onSchemaChange is for envelope=rows": self.on_schema_change != "fail",
             }
+        if self.one_table is None:
+            problems |= {
+                'tableKeys names no table: write JSON, {"public.users": ["id"]}': None in self.table_keys,
+                'where: of several tables write JSON: {"public.users": "age > 17"}': None in self.where,
+                'columns: of several tables write JSON: {"public.users": ["id"]}': None in self.columns,
+            }
+        for option, by_table in (("where", self.where), ("columns", self.columns)):
+            for table in filter(None, by_table):
+                is_followed = not self.tables or any(pattern.matches(table) for pattern in self.tables)
+                problems[f"{option} names {table}, which is not followed"] = not is_followed
         for problem, is_there in problems.items():
             if is_there:
                 raise ValueError(problem)
         return self
-
-    @model_validator(mode="after")
-    def _check_following(self) -> Self:
-        if self.temporary_slot and not self.create_slot:
-            raise ValueError("temporarySlot=true makes a slot, and createSlot=false says not to")
-        if self.on_unlogged_change == "snapshot" and self.bootstrap not in {"snapshot", "none"}:
-            raise ValueError(
-                "onUnloggedChange=snapshot reads the tables, and bootstrap names another place: leave "
-                "bootstrap out, the checkpoint has its rows"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_by_table(self) -> Self:
-        options: tuple[tuple[str, Mapping[TableName | None, object]], ...] = (
-            ('tableKeys names no table: write JSON, {"public.users": ["id"]}', self.table_keys),
-            ('where: of several tables write JSON: {"public.users": "age > 17"}', self.where),
-            ('columns: of several tables write JSON: {"public.users": ["id"]}', self.columns),
-        )
-        for what, by_table in options:
-            if None in by_table and self.one_table is None:
-                raise ValueError(what)
-        for option, by_table in (("where", self.where), ("columns", self.columns)):
-            for table in by_table:
-                if self.tables and table is not None and not self._follows(table):
-                    raise ValueError(f"{option} names {table}, which is not followed")
-        return self
-
-    def _follows(self, table: TableName) -> bool:
-        return any(pattern.matches(table) for pattern in self.tables)
 
     @property
     def conditions(self) -> dict[TableName, str]:
         """Return `where` by table; a line feed ends a trailing SQL comment."""
         named = self._by_table(self.where)
         return {table: f"{sql}\n" if "--" in sql else sql for table, sql in named.items()}
+
+    @property
+    def slot_url(self) -> str:
+        """Return the connection string of what works for the slot; it contains the password."""
+        return for_slot(self.connection, self.slot)
 
     @property
     def listed_columns(self) -> dict[TableName, frozenset[str]]:

@@ -1,4 +1,4 @@
-"""Find where a query begins in the log: with a new checkpoint, with an old one, or behind a data loss.
+"""Find where a query begins in the log: with a new checkpoint, an old one, after pg_upgrade, or a data loss.
 
 Where the slot cannot give what follows the checkpoint, the query ends with an error or goes on with a
 warning, as the options say. Another server, a restored database, or a promoted standby that lacks what was
@@ -10,40 +10,44 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headrace.capture import LogOrigin, Offset
-from headrace.capture.continuity import check_continuity, read_positions, temporary_gone
+from headrace.capture.continuity import LogPositions, check_continuity, read_positions, temporary_gone
+from headrace.capture.upgrade import check_upgraded
+from headrace.datasources.followed_tables import FollowedTables, since_fields, since_of
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.source_options import CdcOptions
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import NEW_CHECKPOINT, HeadraceError, Kind, as_clause
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
-from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
+from headrace.postgres.provision import PreparedSlot
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.slot import drop_slot, read_slot
+from headrace.postgres.wal_position import end_of_log
 
 _LOG = logging.getLogger(__name__)
 _BEGAN = "began"
 
 
-def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable[[], Lsn]) -> dict[str, Any]:
+def first_offset(options: CdcOptions, confirmed: Lsn) -> dict[str, Any]:
     """Return the offset of a new checkpoint.
 
     Args:
         options: of the query.
         confirmed: the slot's position (bytes).
-        flushed_position: returns how far the log is written (bytes).
 
     Raises:
-        HeadraceError: CONTINUITY, where the slot cannot give what is asked for.
+        HeadraceError: CONTINUITY, where the slot cannot give what is asked for; CONNECTION, DATABASE.
     """
     starts = options.starting_offsets
     if options.reads_first:
         return Offset(confirmed).to_json() | SnapshotProgress().to_json()
     if starts in {"earliest", "snapshot"}:
         return Offset(confirmed).to_json()
-    flushed = flushed_position()
+    with connect(options.slot_url) as connection:
+        flushed = end_of_log(connection)
     wanted = max(flushed, confirmed) if starts == "latest" else parse_lsn(starts)
     # Before the confirmed position the server sends nothing, and says nothing.
     if not confirmed <= wanted <= flushed:
@@ -103,31 +107,27 @@ LOSSES = frozenset({Kind.CONTINUITY, Kind.SLOT_UNKNOWN, Kind.SLOT_LOST})
 
 def resume_offset(
     options: CdcOptions,
-    begin: Offset,
-    origin: LogOrigin | None,
+    start: Mapping[str, Any],
+    stored: Mapping[str, Any],
+    make: Callable[[], PreparedSlot],
     *,
-    known: Lsn,
-    make: Callable[[], Lsn],
-    is_read_in_vain: bool = False,
+    is_read_in_vain: bool,
 ) -> Offset:
     """Return the offset from which the log can be read on: `begin`, or a later one where changes are lost.
 
     Args:
         options: of the query.
-        begin: what was read.
-        origin: whose log that is a position of, if it is known.
-        known: how far that log is known to have been (bytes).
-        make: creates the slot and returns where it begins.
+        start: what was read.
+        stored: the last offset in the checkpoint: the log is known to have been as far.
+        make: creates the slot.
         is_read_in_vain: whether reading has just shown that the slot is lost, which the server may not show.
 
     Raises:
         HeadraceError: CONTINUITY, SLOT_UNKNOWN or SLOT_LOST where the options do not allow a loss, or it
             cannot be recognised; any error of `make`.
     """
-    slot = options.slot
-    url = for_slot(options.connection, slot)
-    with ReplicationConnection(url, "headrace look") as connection:
-        now = read_positions(connection, slot)
+    slot, now = options.slot, _look(options)
+    begin, origin, known = Offset.from_json(start), LogOrigin.from_json(start), Offset.from_json(stored).lsn
     if options.fail_on_data_loss:
         if options.temporary_slot:
             raise temporary_gone(slot, begin.lsn)
@@ -138,7 +138,7 @@ def resume_offset(
     why = (
         "was temporary, and is recreated"
         if options.temporary_slot
-        else _lost(options, url, is_read_in_vain=is_read_in_vain)
+        else _lost(options, is_read_in_vain=is_read_in_vain)
     )
     confirmed = now.confirmed if why is None else None
     # The slot gives all that follows.
@@ -146,7 +146,7 @@ def resume_offset(
         return begin
     if confirmed is not None:
         why = "was recreated, or moved by another program"
-    place = make() if confirmed is None else confirmed
+    place = make().confirmed if confirmed is None else confirmed
     _LOG.warning(
         "the slot %r %s: the changes from %s to %s are missing, and the query goes on without them, as "
         "failOnDataLoss=false says",
@@ -165,9 +165,9 @@ def later_offset(offset: Offset, moved: Offset | None) -> Offset:
     return moved
 
 
-def _lost(options: CdcOptions, url: str, *, is_read_in_vain: bool) -> str | None:
+def _lost(options: CdcOptions, *, is_read_in_vain: bool) -> str | None:
     """Explain why the slot is lost, and drop it if it may be created again; None if it is not lost."""
-    with connect(url) as connection:
+    with connect(options.slot_url) as connection:
         facts = read_slot(connection, options.slot)
         # A temporary slot of another session is not ours to drop.
         if facts is None or facts.temporary or not (facts.lost or (is_read_in_vain and options.create_slot)):
@@ -176,3 +176,58 @@ def _lost(options: CdcOptions, url: str, *, is_read_in_vain: bool) -> str | None
             drop_slot(connection, options.slot)
     why = facts.why_lost if facts.lost else "the server does not find its log"
     return f"was lost ({why}), and is recreated"
+
+
+def _look(options: CdcOptions) -> LogPositions:
+    """Read where the slot and the server's log are now."""
+    with ReplicationConnection(options.slot_url, "headrace look") as connection:
+        return read_positions(connection, options.slot)
+
+
+def adopted_offset(
+    options: CdcOptions, start: Mapping[str, Any], tables: FollowedTables
+) -> dict[str, Any] | None:
+    """Return the offset of the same place on the server that pg_upgrade has made; None where it made none.
+
+    See decision 0194.
+
+    Args:
+        options: of the query; `upgradedFrom` names the system of the server before.
+        start: the last offset in the checkpoint.
+        tables: know the catalog of the new server afterwards.
+
+    Raises:
+        HeadraceError: CONTINUITY where the server is another one, or rows were being read; CONNECTION,
+            DATABASE.
+    """
+    before = LogOrigin.from_json(start)
+    if before is None or before.system != options.upgraded_from:
+        return None
+    now = _look(options)
+    if now.origin.system == before.system:
+        return None
+    if SnapshotProgress.from_json(start) is not None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            "the rows of a table were being read when the server was upgraded, and their snapshot is gone",
+            f"Lead the address to the server before and let the query go on; or {as_clause(NEW_CHECKPOINT)}",
+        )
+    with connect(options.slot_url) as connection:
+        confirmed = check_upgraded(
+            connection,
+            now,
+            options.slot,
+            Offset.from_json(start),
+            before,
+            publication=options.publication,
+            differences=partial(tables.take_up, start),
+            start_over=as_clause(NEW_CHECKPOINT),
+        )
+    place = Offset(confirmed)
+    return place.to_json() | since_fields(since_of(start), place.lsn) | now.origin.to_json() | tables.fields()
+
+
+def is_adoption(start: Mapping[str, Any], end: Mapping[str, Any]) -> bool:
+    """Tell whether a batch leads from one system to another: it has no changes."""
+    before, after = LogOrigin.from_json(start), LogOrigin.from_json(end)
+    return before is not None and after is not None and before.system != after.system
