@@ -28,7 +28,6 @@ from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-SNAPSHOT, NONE = "snapshot", "none"
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _PART_BYTES = 16 << 20
 _BATCH_ROWS = 1_000
@@ -117,11 +116,8 @@ class JsonLines:
             found = json.loads(line)
             return _ProvidedRow(at, one_table(found["table"]), frozenset(found["row"].keys()), line.decode())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise HeadraceError(
-                Kind.VALUE,
-                f"{self.place(at)} is not a row: {error}",
-                'Write {"table": "public.orders", "row": {"id": 1}} on each line.',
-            ) from error
+            remedy = 'Write {"table": "public.orders", "row": {"id": 1}} on each line.'
+            raise HeadraceError(Kind.VALUE, f"{self.place(at)} is not a row: {error}", remedy) from error
 
     def place(self, at: int) -> str:
         """Describe where a row is, for messages."""
@@ -163,11 +159,9 @@ class Custom:
             try:
                 yield _ProvidedRow(number, one_table(table), frozenset(row), json.dumps({"row": dict(row)}))
             except (ValueError, TypeError) as error:
-                raise HeadraceError(
-                    Kind.VALUE,
-                    f"{self.place(number)} is not a row: {error}",
-                    "Give (table, values by column), as JSON has them.",
-                ) from error
+                cause = f"{self.place(number)} is not a row: {error}"
+                remedy = "Give (table, values by column), as JSON has them."
+                raise HeadraceError(Kind.VALUE, cause, remedy) from error
 
     def place(self, at: int) -> str:
         """Describe where a row is, for messages."""
@@ -191,7 +185,7 @@ Provider = JsonLines | Custom
 
 def provider(bootstrap: str) -> Provider | None:
     """Return the provider of the first rows; None where they come from the tables, or there are none."""
-    if bootstrap in {SNAPSHOT, NONE}:
+    if bootstrap in {"snapshot", "none"}:
         return None
     return Custom(bootstrap) if _CLASS.fullmatch(bootstrap) else JsonLines(bootstrap.removeprefix("file://"))
 
@@ -242,13 +236,9 @@ class ProvidedPart(InputPartition):
             place = self.source.place(row.at)
             raise HeadraceError(Kind.VALUE, f"{place}: {row.table} is not followed", hint)
         columns = self.descriptions.known[row.table].columns
-        unknown = sorted(row.columns - set(columns))
-        if unknown:
-            raise HeadraceError(
-                Kind.VALUE,
-                f"{self.source.place(row.at)}: {row.table} has no column {unknown[0]!r}",
-                meant(unknown[0], columns),
-            )
+        for unknown in sorted(row.columns - set(columns)):
+            cause = f"{self.source.place(row.at)}: {row.table} has no column {unknown!r}"
+            raise HeadraceError(Kind.VALUE, cause, meant(unknown, columns))
         return row
 
     def _to_log_texts(

@@ -15,10 +15,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.capture import LogOrigin
+from headrace.capture.envelope import by_table
 from headrace.capture.named_in_log import NamedInLog
 from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
@@ -126,15 +127,12 @@ def exclude_tables(
     places = {**before, **{leaf: before[root] for leaf, root in roots.items() if root in before}}
     found = []
     for batch in batches:
-        dropped = pa.repeat(pa.scalar(value=False), batch.num_rows)
-        for table, place in places.items():
-            is_its = pc.and_(
-                pc.equal(batch.column("schema"), table.schema), pc.equal(batch.column("table"), table.name)
-            )
-            if place is not None:
-                is_its = pc.and_(is_its, pc.less(batch.column("_commit_lsn"), place))
-            dropped = pc.or_(dropped, is_its)
-        found.append(batch.filter(pc.invert(dropped)))
+        lsn, kept = batch.column("_commit_lsn").to_numpy(zero_copy_only=False), np.ones(len(batch), np.bool_)
+        for table, rows in by_table(batch):
+            if table in places:
+                place = places[table]
+                kept[rows] = False if place is None else lsn[rows] >= place
+        found.append(batch.filter(pa.array(kept)))
     return found
 
 

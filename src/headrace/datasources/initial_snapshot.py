@@ -73,26 +73,18 @@ class SnapshotProgress:
         return cls(int(found["attempt"]), int(found["parts"]), tables)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
-    """Some ranges of one table."""
-
-    selection: RowSelection
-    ranges: tuple[CtidRange, ...]
-
-
 @dataclass
 class RowsPart(InputPartition):
     """What one task reads: some ranges of one table or of a few small ones, in one snapshot.
 
     Attributes:
-        tables: their ranges.
+        ranges: the ranges, each with what is read of its table.
         snapshot: the exported snapshot's name.
         place: of the rows in the log.
         descriptions: of these tables only: there may be thousands.
     """
 
-    tables: tuple[TableRows, ...]
+    ranges: list[tuple[RowSelection, CtidRange]]
     snapshot: str
     place: SnapshotPlace
     descriptions: TableDescriptions
@@ -104,11 +96,10 @@ class RowsPart(InputPartition):
             HeadraceError: CONTINUITY, a table was rewritten meanwhile or the snapshot has gone; VALUE,
                 PRIVILEGE, CONNECTION, DATABASE.
         """
-        wanted = [(table.selection, range_) for table in self.tables for range_ in table.ranges]
-        for at in range(0, len(wanted), _MAX_TABLES):
+        for at in range(0, len(self.ranges), _MAX_TABLES):
             # One transaction for many ranges: the lock on each table holds until the last check of its file.
             with RowSession(url, snapshot=self.snapshot) as session:
-                for selection, range_ in wanted[at : at + _MAX_TABLES]:
+                for selection, range_ in self.ranges[at : at + _MAX_TABLES]:
                     yield from self._rows(session, selection, range_, shape)
 
     def _rows(
@@ -150,17 +141,18 @@ class InitialRows:
     def __init__(self, options: CdcOptions, begin: Lsn, attempt: int, exported: ExportedSlot | None) -> None:
         self._opened = contextlib.ExitStack()
         self._options = options
+        self._source = provider(options.bootstrap)
         if exported is not None:
             # Closing the connection of a temporary slot would drop the slot.
             if not exported.temporary:
                 self._opened.enter_context(exported)
             start, self._snapshot = exported.consistent_point, exported.snapshot_name
-        elif provider(options.bootstrap) is not None:
+        elif self._source is not None:
             # The rows come from elsewhere; the snapshot is only for the catalog.
             start, self._snapshot = begin, self._opened.enter_context(exported_snapshot(options.connection))
         else:
-            source = positioned_snapshot(options.slot_url, options.slot)
-            start, self._snapshot = self._opened.enter_context(source)
+            positioned = positioned_snapshot(options.slot_url, options.slot)
+            start, self._snapshot = self._opened.enter_context(positioned)
         self.place = SnapshotPlace(start, attempt)
         self._tables: tuple[TableName, ...] = ()
         self.descriptions: TableDescriptions | None = None
@@ -210,8 +202,7 @@ class InitialRows:
                 if shape is not None:
                     _check_types(shape, types[table])
             self._tables, self.descriptions = tuple(tables), descriptions
-            source = provider(options.bootstrap)
-            if source is not None:
+            if (source := self._source) is not None:
                 others = tuple(set(followed).difference(tables))
                 self._parts = [
                     ProvidedPart(
@@ -220,10 +211,10 @@ class InitialRows:
                     for part in source.parts([str(table) for table in tables])
                 ]
             else:
-                self._parts = [
-                    self._part(group, types, shape, descriptions)
-                    for group in _group_rows(session, tables, size)
-                ]
+                planned = plan_tables(session, tables, target_bytes=size, inheritance_children=False)
+                parts = [(table, part) for table in tables for part in planned[table]]
+                groups = group_parts(parts, max(1, size // _BLOCK_BYTES))
+                self._parts = [self._part(group, types, shape, descriptions) for group in groups]
         self._per_batch = max(1, batch_bytes // size)
 
     def _part(
@@ -233,14 +224,14 @@ class InitialRows:
         shape: RowShape | None,
         descriptions: TableDescriptions,
     ) -> RowsPart:
-        rows = []
+        ranges: list[tuple[RowSelection, CtidRange]] = []
         for table, part in group:
             columns = tuple(descriptions.known[table].columns if shape is None else shape.columns)
             condition = self._options.conditions.get(table)
             selection = RowSelection(types[table], columns, () if condition is None else (condition,))
-            rows.append(TableRows(selection, part.ranges))
+            ranges += [(selection, range_) for range_ in part.ranges]
         known = {table: descriptions.known[table] for table, _ in group}
-        return RowsPart(tuple(rows), self._snapshot, self.place, replace(descriptions, known=known))
+        return RowsPart(ranges, self._snapshot, self.place, replace(descriptions, known=known))
 
     def next(self, done: int) -> SnapshotProgress:
         """Return the progress after a batch that begins with part `done`."""
@@ -258,14 +249,6 @@ class InitialRows:
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._opened.close()
-
-
-def _group_rows(
-    session: ReadSession, tables: Sequence[TableName], size: int
-) -> Iterator[list[tuple[TableName, PlannedPart]]]:
-    planned = plan_tables(session, tables, target_bytes=size, inheritance_children=False)
-    parts = [(table, part) for table in tables for part in planned[table]]
-    return group_parts(parts, max(1, size // _BLOCK_BYTES))
 
 
 def group_parts(
@@ -288,8 +271,5 @@ def group_parts(
 def _check_types(shape: RowShape, row_type: RowType) -> None:
     for name, kind in shape.columns.items():
         if row_type.columns.get(name) != kind:
-            raise HeadraceError(
-                Kind.SCHEMA_CHANGED,
-                f"the column {name} of {shape.table} was altered since the query was planned",
-                "Load the table again, and start the query.",
-            )
+            cause = f"the column {name} of {shape.table} was altered since the query was planned"
+            raise HeadraceError(Kind.SCHEMA_CHANGED, cause, "Load the table again, and start the query.")

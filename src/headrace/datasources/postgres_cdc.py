@@ -373,10 +373,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = first.parts if first.attempt == rows.place.attempt else 0
         # Once for an attempt, before its first rows: it voids those of an attempt before.
         emptied = rows.emptied() if begin == 0 else []
-        return [
-            *([ChangePartition(emptied, rows.descriptions)] if emptied else []),
-            *rows.parts(begin, last.parts),
-        ]
+        parts = rows.parts(begin, last.parts)
+        return [ChangePartition(emptied, rows.descriptions), *parts] if emptied else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the record batches of one partition."""

@@ -89,14 +89,13 @@ def _selection(options: CdcOptions, table: Table, shape: RowShape, session: Read
 
     There is none where columns are only excluded: a list would hide every new column.
     """
-    columns: frozenset[str] | None = None
-    identity = {name: table.column(name) for name in table.identity_columns}
+    identity = [table.column(name) for name in table.identity_columns]
     # A list without a column of the identity lets UPDATE and DELETE of the table fail, under FULL any list.
-    listable = all(column is not None and not column.generated for column in identity.values())
+    listable = all(column is not None and not column.generated for column in identity)
     is_plain = table.kind == "r" and table.replica_identity != "full"
     # An older server's publications have no column lists at all.
-    if options.columns and listable and is_plain and session.server_version >= PARTS_SINCE:
-        columns = frozenset(shape.columns) | frozenset(identity)
+    is_listed = options.columns and listable and is_plain and session.server_version >= PARTS_SINCE
+    columns = frozenset({*shape.columns, *table.identity_columns}) if is_listed else None
     return PublicationFilter(columns, options.conditions.get(table.name))
 
 
@@ -141,13 +140,10 @@ def check_key_kept(table: TableName, key: Sequence[str], wanted: Collection[str]
     Raises:
         HeadraceError: USAGE.
     """
-    missing = [name for name in key if name not in wanted]
-    if missing:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"the key of {table} is {', '.join(key)}, and {missing[0]} is left out",
-            "Ask for the key's columns too.",
-        )
+    for missing in key:
+        if missing not in wanted:
+            cause = f"the key of {table} is {', '.join(key)}, and {missing} is left out"
+            raise HeadraceError(Kind.USAGE, cause, "Ask for the key's columns too.")
 
 
 def check_names(shape: RowShape) -> None:
@@ -160,11 +156,8 @@ def check_names(shape: RowShape) -> None:
     ours = {(shape.prefix + field.name).lower() for field in shape.metadata}
     for name in shape.columns:
         if name.lower() in ours:
-            raise HeadraceError(
-                Kind.USAGE,
-                f"{shape.table} has a column {name!r}, and a column of the change has the same name",
-                "Give the option metadataPrefix, as in metadataPrefix=__.",
-            )
+            cause = f"{shape.table} has a column {name!r}, and a column of the change has the same name"
+            raise HeadraceError(Kind.USAGE, cause, "Give the option metadataPrefix, as in metadataPrefix=__.")
 
 
 def check_distinct(table: TableName, columns: Iterable[str]) -> None:
@@ -178,11 +171,9 @@ def check_distinct(table: TableName, columns: Iterable[str]) -> None:
         other = known.setdefault(name.lower(), name)
         # Spark resolves names without their case, unless it is told otherwise.
         if other != name:
-            raise HeadraceError(
-                Kind.USAGE,
-                f"{table} has the columns {other!r} and {name!r}, which Spark does not tell apart",
-                "Leave one out by the option excludeColumns or columns, or rename it.",
-            )
+            cause = f"{table} has the columns {other!r} and {name!r}, which Spark does not tell apart"
+            remedy = "Leave one out by the option excludeColumns or columns, or rename it."
+            raise HeadraceError(Kind.USAGE, cause, remedy)
 
 
 def _check_old_rows(options: CdcOptions, table: Table) -> None:
@@ -209,15 +200,12 @@ def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[s
     for option, by_table in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
         for named in by_table:
             if named not in (None, table):
-                remedy = "Name only tables that the option tables has."
-                raise HeadraceError(
-                    Kind.USAGE, f"the option {option} names {named}, which is not read", remedy
-                )
+                cause = f"the option {option} names {named}, which is not read"
+                raise HeadraceError(Kind.USAGE, cause, "Name only tables that the option tables has.")
         for name in by_table.get(None, by_table.get(table, ())):
             if name not in names:
-                raise HeadraceError(
-                    Kind.USAGE, f"the option {option}: {table} has no column {name!r}", meant(name, names)
-                )
+                cause = f"the option {option}: {table} has no column {name!r}"
+                raise HeadraceError(Kind.USAGE, cause, meant(name, names))
     wanted = options.columns.get(None, options.columns.get(table))
     left_out = options.exclude_columns.get(None, options.exclude_columns.get(table, ()))
     return [name for name in names if (wanted is None or name in wanted) and name not in left_out]
