@@ -122,21 +122,15 @@ class BacklogFeed(Closeable):
         # Windows are taken in turn, so transactions come in the order of their commits.
         for number, place in enumerate(self._places[1:]):
             waiting = self._queues[number % len(self._readers)]
-            while True:
-                item = self._next(waiting)
+            item: _Item | None = None
+            while item != place:
+                try:
+                    item = waiting.get(timeout=_POLL_SECONDS)
+                except queue.Empty:
+                    item = None
+                if isinstance(item, HeadraceError):
+                    raise item
                 yield item
-                if item == place:
-                    break
-
-    @staticmethod
-    def _next(waiting: queue.Queue[_Item]) -> MessageBatch | Lsn | None:
-        try:
-            item = waiting.get(timeout=_POLL_SECONDS)
-        except queue.Empty:
-            return None
-        if isinstance(item, HeadraceError):
-            raise item
-        return item
 
     def _read(self, number: int) -> None:
         reader, waiting = self._readers[number], self._queues[number]

@@ -16,19 +16,11 @@ from headrace.model.names import TableName
 from headrace.model.values import column_texts
 
 _ROW = CHANGES_SCHEMA.field("after").type
-_POSITION = {
-    "commit_lsn": "_commit_lsn",
-    "commit_seq": "_commit_seq",
-    "commit_timestamp": "_commit_timestamp",
-    "xid": "_xid",
-}
+_POSITION = {name: f"_{name}" for name in ("commit_lsn", "commit_seq", "commit_timestamp", "xid")}
 _IDENTITY = CHANGES_SCHEMA.field("_identity")
 _SOURCE = pa.struct(
     [
-        pa.field("database", pa.string()),
-        pa.field("schema", pa.string()),
-        pa.field("table", pa.string()),
-        pa.field("partition_of", pa.string()),
+        *(pa.field(name, pa.string()) for name in ("database", "schema", "table", "partition_of")),
         *(pa.field(name, CHANGES_SCHEMA.field(column).type) for name, column in _POSITION.items()),
         pa.field("snapshot", pa.bool_()),
         pa.field("snapshot_attempt", pa.int32()),
@@ -37,11 +29,8 @@ _SOURCE = pa.struct(
 )
 ENVELOPE_SCHEMA = pa.schema(
     [
-        pa.field("table", pa.string()),
-        pa.field("op", pa.string()),
-        pa.field("key", _ROW),
-        pa.field("before", _ROW),
-        pa.field("after", _ROW),
+        *(pa.field(name, pa.string()) for name in ("table", "op")),
+        *(pa.field(name, _ROW) for name in ("key", "before", "after")),
         pa.field("source", _SOURCE),
     ]
 )

@@ -26,19 +26,18 @@ from headrace.model.types import Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import column_texts, json_form
 
+_REFERENCE = pa.struct([pa.field("source_id", pa.string()), pa.field("element_id", pa.string())])
 _LABELS = pa.list_(pa.field("element", pa.string()))
 ELEMENTS_SCHEMA = pa.schema(
-    [
-        pa.field("op", pa.string()),
-        pa.field(
-            "reference", pa.struct([pa.field("source_id", pa.string()), pa.field("element_id", pa.string())])
-        ),
-        pa.field("labels", _LABELS),
-        pa.field("effective_from", pa.int64()),
-        pa.field("properties", pa.string()),
-        pa.field("_commit_lsn", pa.int64()),
-        pa.field("_commit_seq", pa.int64()),
-    ]
+    {
+        "op": pa.string(),
+        "reference": _REFERENCE,
+        "labels": _LABELS,
+        "effective_from": pa.int64(),
+        "properties": pa.string(),
+        "_commit_lsn": pa.int64(),
+        "_commit_seq": pa.int64(),
+    }
 )
 """The columns of `envelope=elements`.
 
@@ -134,10 +133,8 @@ def _of_one_table(
     moment = pc.multiply(taken.column("_commit_timestamp").cast(pa.int64()), 1000).fill_null(0)
     has_values = np.array([kind_name in (INSERT, UPDATE) for kind_name in kinds], np.bool_)
     properties = _properties(changes, known, table).take(pa.array(owner, mask=~has_values))
-    reference = pa.StructArray.from_arrays(
-        [pa.repeat(source_id, rows), pa.array(ids, pa.string())],
-        fields=list(ELEMENTS_SCHEMA.field("reference").type),
-    )
+    references = [pa.repeat(source_id, rows), pa.array(ids, pa.string())]
+    reference = pa.StructArray.from_arrays(references, fields=list(_REFERENCE))
     labels = pa.array([[label(table)]], _LABELS).take(pa.array(np.zeros(rows, np.int64)))
     position = [taken.column("_commit_lsn"), taken.column("_commit_seq")]
     batch = pa.RecordBatch.from_arrays(

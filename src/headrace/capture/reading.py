@@ -144,9 +144,6 @@ class LogReader:
             received, self._began = self._received, time.monotonic()
             try:
                 self._read_one_connection()
-            except _ClosedError:
-                # Before HeadraceError, of which the next three are kinds.
-                return
             except _UnreadConnectionError as error:
                 _LOG.warning("%s; connecting again when they are taken", error)
                 self._await_room()
@@ -164,6 +161,8 @@ class LogReader:
                     raise final from error
                 if error.retry is Retry.NEVER:
                     raise
+                if self._closing.is_set():  # which ends the wait for a transaction, too
+                    return
                 _LOG.warning("%s; connecting again", error)
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
@@ -416,7 +415,7 @@ class LogReader:
         """
         self.is_waiting, self.heard = True, time.monotonic()
         if self._closing.is_set():
-            raise _ClosedError(Kind.CONNECTION, "the reader was closed")
+            raise HeadraceError(Kind.CONNECTION, "the reader was closed")
         self._check_renewal()
         check_same_server(server_mark, self.server_mark, self._settings.url)
         if self._streaming is not None:
@@ -533,7 +532,3 @@ class LogReader:
 
 class _UnreadConnectionError(HeadraceError):
     """The connection was closed because no changes are taken from the buffer."""
-
-
-class _ClosedError(HeadraceError):
-    """The reader was closed while a transaction was awaited."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,14 @@ It ends the wait by an error.
 
 
 class RelationRouting:
-    """Reports every table under its own name."""
+    """Reports every table under its own name.
+
+    Attributes:
+        truncated_partitions: the table of each partition that was truncated by itself, by the partition's
+            name in the log. It may have another name by now, so that the catalog would not find it.
+    """
+
+    truncated_partitions: Mapping[TableName, TableName] = MappingProxyType({})
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
         """Return the relation under the name that its changes are reported under.
@@ -67,11 +75,6 @@ class RelationRouting:
 
         That is, another one than that of its rows.
         """
-        return {}
-
-    @property
-    def truncated_partitions(self) -> Mapping[TableName, TableName]:
-        """The table of each partition that was truncated by itself, by the partition's name in the log."""
         return {}
 
     def close(self) -> None:
@@ -103,7 +106,6 @@ class RootRouting(RelationRouting):
         self._wanted = frozenset() if self._topmost else frozenset(settings.expected or settings.tables)
         self._roots = PartitionRoots(self._read, keep=self._topmost)
         self._own: dict[int, TableName] = {}
-        self._truncated: Mapping[TableName, TableName] = {}
         self._session = KeptSession(settings.url)
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
@@ -150,7 +152,7 @@ class RootRouting(RelationRouting):
         names = {oid: name for oid, name in own.items() if roots[oid] not in emptied}
         alone = {name: roots[oid] for oid, name in names.items() if name != roots[oid]}
         # A new mapping: another thread reads the former one.
-        self._truncated = {**self._truncated, **alone}
+        self.truncated_partitions = {**self.truncated_partitions, **alone}
         return names
 
     def _whole_trees(self, own: Mapping[int, TableName], roots: Mapping[int, TableName]) -> set[TableName]:
@@ -164,14 +166,6 @@ class RootRouting(RelationRouting):
         The catalog is read as of now: it has leaves, too, that were attached after a TRUNCATE of all.
         """
         return leaves if self._parts is None else leaves & (self._parts | self._own.keys())
-
-    @property
-    def truncated_partitions(self) -> Mapping[TableName, TableName]:
-        """The table of each partition that was truncated by itself, by the partition's name in the log.
-
-        It may have another name by now, so that the catalog would not find it.
-        """
-        return self._truncated
 
     def close(self) -> None:
         """Close the session, if any."""
@@ -210,15 +204,8 @@ class DocumentRouting(RootRouting):
         except HeadraceError as error:
             # The topmost table, as schema files name it: a failure is charged to its readers (decision 0127).
             raise error.concerning(tables=[named.table]) from None
-        hidden = [
-            column.name in needs and _has_another_type(column, needs[column.name]) for column in named.columns
-        ]
-        if not any(hidden):
-            return named
-        columns = zip(named.columns, hidden, strict=True)
-        return replace(
-            named, columns=tuple(_hide(column) if is_hidden else column for column, is_hidden in columns)
-        )
+        columns = tuple(_hide_altered(column, needs.get(column.name)) for column in named.columns)
+        return named if columns == named.columns else replace(named, columns=columns)
 
     def old_row_error(self, relation: Relation, commit_lsn: Lsn) -> HeadraceError | None:
         """Return the error where old rows do not carry a column that leads to documents.
@@ -254,11 +241,11 @@ class DocumentRouting(RootRouting):
             if column is None and (need.type_oid is not None or need.carried):
                 has = ", ".join(relation.names)
                 raise _changed(f"the table {relation.table} has no column {name} in the log, it has: {has}")
-            if column is not None and need.type_oid is not None and not _fits(column, need):
-                is_now = self._type(column)
-                raise _changed(
-                    f"the column {name} of the table {relation.table} was {need.type}, and is {is_now} now"
-                )
+            if column is None or need.type_oid is None:
+                continue
+            if (column.type_oid, column.type_modifier) != (need.type_oid, need.modifier):
+                is_now = f"was {need.type}, and is {self._type(column)} now"
+                raise _changed(f"the column {name} of the table {relation.table} {is_now}")
 
     def _type(self, column: RelationColumn) -> str:
         query = "SELECT format_type($1::text::oid, $2)"
@@ -266,16 +253,10 @@ class DocumentRouting(RootRouting):
         return str(name)
 
 
-def _fits(column: RelationColumn, need: ColumnNeed) -> bool:
-    return (column.type_oid, column.type_modifier) == (need.type_oid, need.modifier)
-
-
-def _has_another_type(column: RelationColumn, need: ColumnNeed) -> bool:
-    return need.type_oid not in {None, column.type_oid}
-
-
-def _hide(column: RelationColumn) -> RelationColumn:
-    """Rename a column so that nothing reads it: its old values may not fit its type in the plan."""
+def _hide_altered(column: RelationColumn, need: ColumnNeed | None) -> RelationColumn:
+    """Rename a column that has another type than in the plan: nothing may read its old values."""
+    if need is None or need.type_oid in {None, column.type_oid}:
+        return column
     return replace(column, name=f"\0{column.name}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -208,10 +208,7 @@ class RowShape:
             "snapshot": True,
             "snapshot_attempt": place.attempt,
         }
-        metadata = [
-            pa.repeat(pa.scalar(known.get(field.name), field.type), values.num_rows)
-            for field in self.metadata
-        ]
+        metadata = _repeat(known, self.metadata, values.num_rows)
         return pa.RecordBatch.from_arrays([*values.columns, *metadata], schema=self.schema)
 
     def _plan_rows(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
@@ -329,13 +326,16 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
         "_commit_lsn": place.lsn,
         "_commit_seq": place.sequence,
     }
-    columns = [
-        pa.repeat(pa.scalar(known.get(field.name), field.type), len(texts)) for field in CHANGES_SCHEMA
-    ]
+    columns = _repeat(known, CHANGES_SCHEMA, len(texts))
     named = zip(texts.schema.names, texts.columns, strict=True)
     after = as_maps({name: column.cast(pa.string()) for name, column in named})
     columns[CHANGES_SCHEMA.get_field_index("after")] = after
     return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
+
+
+def _repeat(known: Mapping[str, object], fields: Iterable[pa.Field], rows: int) -> list[pa.Array]:
+    """Return the columns of `rows` equal rows; NULL where no value is known."""
+    return [pa.repeat(pa.scalar(known.get(field.name), field.type), rows) for field in fields]
 
 
 def emptied(tables: Sequence[TableName], place: SnapshotPlace) -> pa.RecordBatch:

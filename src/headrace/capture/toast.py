@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.envelope import by_table, key_texts
+from headrace.catalog.types import read_row_types
 from headrace.errors import HeadraceError, retrying
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
@@ -95,11 +96,6 @@ def _read_again(
 _KEYS_AT_ONCE = 1_000
 _DROPPED = ("42703", "42P01")
 """SQLSTATEs of a column and of a table that is not there."""
-_COLUMNS = """
-SELECT a.attname::text
-FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +148,12 @@ class Reread:
 
     def _read_existing(self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]) -> Found:
         """Read those of `columns` that the table still has; the others are NULL, or absent."""
-        existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
+        tables = read_row_types(session, [self.table])
+        existing = tables[self.table].columns.keys() if self.table in tables else set()
         present = [name for name in columns if name in existing]
         dropped = dict.fromkeys(columns) if self.may_change else {}
         rows: Found = {place: {} for place in range(len(keys))}
-        if present and existing.issuperset(self.key):
+        if present and existing >= self.key.keys():
             rows = self._read(session, keys, present)
         return {place: {**dropped, **texts} for place, texts in rows.items()}
 

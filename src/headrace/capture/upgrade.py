@@ -82,12 +82,10 @@ def check_upgraded(
         if facts.active_pid is not None:
             raise slot_in_use(facts)
         altered = read_last_alteration(connection, publication)
-        if altered is None or not is_since(altered, facts.catalog_xmin):
-            why = next(iter(differences(facts.catalog_xmin)), None)
-            if why is None:
-                return facts.confirmed_flush
-        else:
+        if altered is not None and is_since(altered, facts.catalog_xmin):
             why = f"the publication {publication!r} was altered, or made, after the upgrade"
+        elif (why := next(iter(differences(facts.catalog_xmin)), None)) is None:
+            return facts.confirmed_flush
     raise HeadraceError(
         Kind.CONTINUITY,
         f"this server is not what pg_upgrade makes of the one that was read: {why}",
