@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from types import MappingProxyType
 from typing import Any
@@ -96,9 +97,7 @@ def check_executors(
     context, needed = spark.sparkContext, tuple(modules)
     kinds = tuple(sorted({kind for kind, place in secondary.values() if not isinstance(place, Endpoint)}))
     connections = pickle.dumps((database, tuple(sinks), dict(secondary)))
-
-    def look() -> Report:
-        return probe(needed, connections, kinds)
+    look = partial(probe, needed, connections, kinds)
 
     def places() -> int:
         with _application_errors():
@@ -175,8 +174,7 @@ def _major(version: str | None) -> str:
 
 def start_error(text: str) -> HeadraceError:
     """Return the error for a job whose Python did not start, from Spark's text."""
-    reasons = (match for pattern in _REASONS if (match := pattern.search(text)))
-    first = next(reasons, None)
+    first = next((match for pattern in _REASONS if (match := pattern.search(text))), None)
     host = _HOST.search(text)
     place = f"the executor on {host['host']}" if host else "an executor"
     if first is None:
@@ -216,7 +214,8 @@ def _await_executors(context: SparkContext, ending: Event) -> int:
     """
     known, deadline = 0, time.monotonic() + _FIRST_EXECUTOR_SECONDS
     while time.monotonic() < deadline and not ending.is_set():
-        count = _executors(context)
+        with _application_errors():  # Spark's own count includes the driver
+            count = int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
         if count > known:
             known, deadline = count, time.monotonic() + _NEXT_EXECUTOR_SECONDS
         ending.wait(_POLL_SECONDS)
@@ -227,12 +226,6 @@ def _await_executors(context: SparkContext, ending: Event) -> int:
             "Look at its own page: are spark.executor.memory and spark.executor.cores free on a worker?",
         )
     return known
-
-
-def _executors(context: SparkContext) -> int:
-    """Count the registered executors; Spark's own count includes the driver."""
-    with _application_errors():
-        return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyspark
 
 from headrace.config.java import find_spark_java
-from headrace.embedded.jars import Jar, cached_jars, parse_line, verify
+from headrace.embedded.jars import cached_jars, parse_line, verify
 from headrace.errors import HeadraceError, Kind
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def delta_jars(environ: Mapping[str, str]) -> list[Path]:
         HeadraceError: DEPENDENCY, where there are none for this PySpark; DISK or DOWNLOAD.
     """
     wanted = [parse_line(" ".join(pin)) for pin in _pins()]
-    folder = cached_jars(_folder(wanted), wanted, find_spark_java(environ).executable, environ)
+    name = f"{wanted[0].artifact}-{wanted[0].version}"
+    folder = cached_jars(name, wanted, find_spark_java(environ).executable, environ)
     verify(folder, wanted)
     return [folder / jar.file for jar in wanted]
 
@@ -103,10 +104,6 @@ def _none(version: str) -> str:
         f"Delta has released {known} (2026-11-25): run pip install 'pyspark=={next(iter(PACKAGES))}.*', or "
         f'write engine = "local", which needs no jar and runs on PySpark {_minor(version)}.'
     )
-
-
-def _folder(jars: list[Jar]) -> str:
-    return f"{jars[0].artifact}-{jars[0].version}"
 
 
 def _minor(version: str) -> str:

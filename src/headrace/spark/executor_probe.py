@@ -11,6 +11,7 @@ import os
 import pickle
 import socket
 import sys
+from contextlib import closing
 from importlib import metadata
 from typing import Any
 
@@ -87,11 +88,8 @@ def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, s
     from headrace.sinks.registry import open_sink  # noqa: PLC0415
 
     def look(endpoint: Endpoint) -> None:
-        client = Client(endpoint, read_attempts=1)
-        try:
+        with closing(Client(endpoint, read_attempts=1)) as client:
             client.read("/")
-        finally:
-            client.close()
 
     database, endpoints, secondary = pickle.loads(connections)  # noqa: S301 - our own driver wrote it
     found = []

@@ -51,8 +51,13 @@ _MASTER_SECONDS = 5.0
 _REASON = re.compile(r"\S+(?:Exception|Error)\b")
 _END_SECONDS = 20.0
 _NOTICE_SECONDS = 2.0
-_OUT_OF_MEMORY = 3  # the exit code of -XX:+ExitOnOutOfMemoryError
-_NO_HEARTBEAT = 56  # Spark's own
+_EXITS = {
+    # of -XX:+ExitOnOutOfMemoryError
+    3: ("had no memory left and has ended", "Start again with more: --conf spark.driver.memory=2g."),
+    # Spark's own
+    56: ("has ended: its driver did not hear of the executor (the machine slept?)", "Start again."),
+}
+"""By exit code what has happened to the JVM, and the remedy."""
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs must not wait for a backfill's."""
@@ -85,15 +90,7 @@ _JSON = (
 """The fields of `headrace.logs`."""
 
 
-__all__ = [
-    "LocalSpark",
-    "SparkSession",
-    "given_spark",
-    "local_spark",
-    "master_of",
-    "places_beside",
-    "task_slots",
-]
+__all__ = ["SparkSession"]  # for rooms that do not import PySpark; the rest is this module's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +143,15 @@ def local_spark(
         log = folder / "spark.log"
         python = choose_python(master, folder, given or {}, os.environ, preloaded=preloaded)
         variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, **_own_address(master)}
+        variables["JAVA_HOME"] = str(spark_java_home())
         if logs is not None:
             variables[WorkerLogs.VARIABLE] = logs.to_text()
-        variables |= {"JAVA_HOME": str(spark_java_home())}
         variables |= {name: value for name, value in _SMALL_MEMORY.items() if name not in os.environ}
         stack.enter_context(_environment(variables))
-        log4j = _LOG4J.format(level=log_level, pattern=_pattern(logs))
         if java_options is None:
             archive = spark_class_archive(os.environ)
             java_options = "" if archive is None else archive.options()
-        (folder / _LOG4J_FILE).write_text(log4j)
+        (folder / _LOG4J_FILE).write_text(_LOG4J.format(level=log_level, pattern=_pattern(logs)))
         user_settings = with_absolute_files(given or {}, Path.cwd())
         conf = _settings(master, folder, user_settings, java_options=java_options)
         if logs is not None:
@@ -400,24 +396,10 @@ def _exit_error(java: subprocess.Popen[bytes]) -> HeadraceError | None:
         code = java.wait(_NOTICE_SECONDS)
     except subprocess.TimeoutExpired:
         return None
-    if code == _OUT_OF_MEMORY:
-        return HeadraceError(
-            Kind.SPARK,
-            "Spark's Java process had no memory left and has ended",
-            "Start again with more: --conf spark.driver.memory=2g.",
-        )
-    if code == _NO_HEARTBEAT:
-        return HeadraceError(
-            Kind.SPARK,
-            "Spark's Java process has ended: its driver did not hear of the executor (the machine slept?)",
-            "Start again.",
-        )
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return HeadraceError(
-        Kind.SPARK,
-        f"Spark's Java process {how}",
-        "Start again; if the system kills it for want of memory, its log says so.",
-    )
+    remedy = "Start again; if the system kills it for want of memory, its log says so."
+    how, remedy = _EXITS.get(code, (how, remedy))
+    return HeadraceError(Kind.SPARK, f"Spark's Java process {how}", remedy)
 
 
 def _start(settings: SparkConf) -> SparkSession:
