@@ -63,14 +63,9 @@ class LogOrigin:
         """Read what `to_json` wrote; None for a position that was stored before anything was read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
-        began = stored.get("timeline_began")
-        return cls(
-            str(stored["system"]),
-            int(stored["timeline"]),
-            int(stored["database"]),
-            None if began is None else parse_lsn(str(began)),
-            stored.get("standby"),
-        )
+        system, timeline, database = str(stored["system"]), int(stored["timeline"]), int(stored["database"])
+        began = None if (at := stored.get("timeline_began")) is None else parse_lsn(str(at))
+        return cls(system, timeline, database, began, stored.get("standby"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +99,16 @@ def read_positions(connection: ReplicationConnection, slot: str) -> LogPositions
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
+    [(system, current, *_)] = connection.execute("IDENTIFY_SYSTEM")
+    timeline = int(current or 0)
     # One statement: positions of two moments could not be compared.
     [numbers] = connection.execute(_POSITIONS.format(slot=literal(slot)))
     database, confirmed, restart, written, standby, synced = (
         None if number is None else int(number) for number in numbers
     )
-    switches = _read_switches(connection, int(timeline or 0))
-    origin = LogOrigin(
-        str(system),
-        int(timeline or 0),
-        database or 0,
-        _timeline_start(switches, int(timeline or 0)),
-        standby=bool(standby),
-    )
+    switches = _read_switches(connection, timeline)
+    began = _timeline_start(switches, timeline)
+    origin = LogOrigin(str(system), timeline, database or 0, began, standby=bool(standby))
     return LogPositions(origin, confirmed, restart, written, switches, copied=bool(standby and synced))
 
 

@@ -164,7 +164,8 @@ class LogReader:
                 if self._closing.is_set():  # which ends the wait for a transaction, too
                     return
                 _LOG.warning("%s; connecting again", error)
-                self._signal(error)
+                if self._settings.signals is not None:
+                    self._settings.signals.report_error(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             # Not `sleep`: `close` ends the pause at once.
             self._closing.wait(pause)
@@ -184,13 +185,10 @@ class LogReader:
             self._removed_tries = 0
         return self._patience.judge(error)
 
-    def _signal(self, error: HeadraceError | None) -> None:
-        """Tell the other process which error keeps this one from reading, or that it reads."""
-        signals = self._settings.signals
-        if signals is not None and error is not None:
-            signals.report_error(error)
-        elif signals is not None:
-            signals.clear_error()
+    def _clear_error(self) -> None:
+        """Tell the other process that this one reads."""
+        if self._settings.signals is not None:
+            self._settings.signals.clear_error()
 
     def _await_room(self) -> None:
         """Wait without a connection until there is room, or until a connection is needed anyway."""
@@ -302,7 +300,7 @@ class LogReader:
         """
         if not self._is_settled and (advances or time.monotonic() - self._began >= _SETTLED_SECONDS):
             self._is_settled = True
-            self._signal(None)
+            self._clear_error()
 
     @property
     def _silence(self) -> float:
@@ -489,7 +487,7 @@ class LogReader:
             # Behind an address with several hosts each session may lead to another one.
             for reader in readers:  # whose log may be another one than that which was recognised
                 check_same_server(reader.server_mark, self.server_mark, settings.url)
-            self._signal(None)
+            self._clear_error()
             begin = self.feed.restart()
             feed = stack.enter_context(BacklogFeed(readers, begin, end, settings.backlog_window))
             for item in feed:

@@ -126,11 +126,8 @@ def _with_changes(transactions: Transactions) -> Mask:
 
 
 def _commit_at(transactions: Transactions, place: int) -> KnownCommit:
-    return KnownCommit(
-        int(transactions.commit_lsn[place]),
-        int(transactions.xid[place]),
-        int(transactions.commit_time[place]),
-    )
+    columns = (transactions.commit_lsn, transactions.xid, transactions.commit_time)
+    return KnownCommit(*(int(column[place]) for column in columns))
 
 
 def _another(what: str) -> HeadraceError:

@@ -287,7 +287,6 @@ class PlannedTable:
 
     Attributes:
         columns: type oid and type modifier of each requested column, by name.
-        left_out: the other columns that the table had.
         old_rows: whether the log must hold whole old rows.
         key: the columns that must stay as they were, even with `may_change`.
         may_change: whether other columns may be added, dropped, and have another type.
@@ -296,7 +295,6 @@ class PlannedTable:
     """
 
     columns: Mapping[str, tuple[int, int]]
-    left_out: frozenset[str] = frozenset()
     old_rows: bool = False
     key: frozenset[str] = frozenset()
     may_change: bool = False
@@ -375,6 +373,5 @@ def _difference(relation: Relation, expected: PlannedTable) -> str | None:
             return f"the column {name} has another type in the log"
     if expected.may_change or expected.chosen:
         return None
-    known = {*expected.columns, *expected.left_out}
-    new = next((name for name in logged if name not in known), None)
+    new = next((name for name in logged if name not in expected.order), None)
     return None if new is None else f"it has a column {new} that the query does not have"

@@ -110,9 +110,9 @@ class SnapshotReader(DataSourceReader):
         options = self._options
         with _open(ReadSession, options) as session:
             row_type = _row_type(session, options)
-            selection = RowSelection(
-                row_type, self._columns(row_type), (*_conditions_of(options), *self._pushed(row_type))
-            )
+            pushed = (render_condition(condition_, row_type) for condition_ in self._conditions)
+            conditions = (*_conditions_of(options), *filter(None, pushed))
+            selection = RowSelection(row_type, self._columns(row_type), conditions)
             planned = plan_tables(
                 session, [options.table], count=options.num_partitions, target_bytes=options.partition_bytes
             )
@@ -130,10 +130,6 @@ class SnapshotReader(DataSourceReader):
                     "Load the table again, without a schema of your own or with this type.",
                 )
         return tuple(self._schema.names)
-
-    def _pushed(self, row_type: RowType) -> list[str]:
-        rendered_sql = (render_condition(condition_, row_type) for condition_ in self._conditions)
-        return [sql for sql in rendered_sql if sql is not None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one part."""

@@ -107,8 +107,6 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     check_key_kept(table.name, key, names)
     _check_old_rows(options, table)
     declared = {attribute.name: (attribute.type, attribute.modifier) for attribute in types.attributes}
-    # A column that is not in any of them is a new one.
-    left_out = frozenset(declared) - frozenset(names)
     shape = RowShape(
         table.name,
         {name: types.columns[name] for name in names},
@@ -116,12 +114,12 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
         options.metadata_prefix,
         options.pre_images,
         rescues=options.on_schema_change == "rescue",
-        left_out=left_out,
+        # A column that is in neither is a new one.
+        left_out=frozenset(declared) - frozenset(names),
     )
     check_names(shape)
     expected = PlannedTable(
         {name: declared[name] for name in names},
-        left_out,
         old_rows=_wants_old_rows(options),
         key=frozenset(key),
         may_change=options.on_schema_change != "fail",

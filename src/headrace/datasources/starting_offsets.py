@@ -135,11 +135,7 @@ def resume_offset(
         return begin
     # Another server or an older log is an error also where losses are allowed: only the slot may be gone.
     check_continuity(replace(now, confirmed=begin.lsn), slot, begin.lsn, origin, known=known)
-    why = (
-        "was temporary, and is recreated"
-        if options.temporary_slot
-        else _lost(options, is_read_in_vain=is_read_in_vain)
-    )
+    why = _lost(options, is_read_in_vain=is_read_in_vain)
     confirmed = now.confirmed if why is None else None
     # The slot gives all that follows.
     if confirmed is not None and confirmed <= begin.lsn:
@@ -167,6 +163,8 @@ def later_offset(offset: Offset, moved: Offset | None) -> Offset:
 
 def _lost(options: CdcOptions, *, is_read_in_vain: bool) -> str | None:
     """Explain why the slot is lost, and drop it if it may be created again; None if it is not lost."""
+    if options.temporary_slot:
+        return "was temporary, and is recreated"
     with connect(options.slot_url) as connection:
         facts = read_slot(connection, options.slot)
         # A temporary slot of another session is not ours to drop.

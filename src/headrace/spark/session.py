@@ -213,11 +213,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [
-            variable
-            for variable in os.environ
-            if variable.startswith(("SPARK_", "PYSPARK_")) or variable in variables
-        ]:
+        ours = [name for name in os.environ if name.startswith(("SPARK_", "PYSPARK_")) or name in variables]
+        for name in ours:
             if name in before:
                 os.environ[name] = before[name]
             else:
