@@ -133,14 +133,6 @@ class _Relations:
         elif number == _FOREIGN:
             self.number_of[oid] = _FOREIGN
 
-    def state(self) -> tuple[dict[int, int], dict[int, HeadraceError]]:
-        """Return the current state, for `restore`."""
-        return dict(self.number_of), dict(self.refused)
-
-    def restore(self, state: tuple[dict[int, int], dict[int, HeadraceError]]) -> None:
-        """Return to an earlier state: descriptions since then are forgotten."""
-        self.number_of, self.refused = state
-
     def check_old_rows(self, numbers: Numbers) -> None:
         """Raise an error where an UPDATE or DELETE of one of these relations must not be used."""
         for number in self.without_old_rows.keys() & set(numbers.tolist()) if self.without_old_rows else ():
@@ -239,11 +231,11 @@ class Translation:
         known = self._is_known(transactions)
         found = (*self._contexts, *find_contexts(batch, letters, transactions))
         # Where a row fails, nothing of the batch counts, and a shorter batch describes its relations again.
-        state = relations.state()
+        described_before = dict(relations.number_of), dict(relations.refused)
         try:
             chosen = _choose(batch, letters, transactions, known, relations)
         except HeadraceError:
-            relations.restore(state)
+            relations.number_of, relations.refused = described_before
             raise
         chosen, described = _drop_unused(chosen, relations.known)
         rows = _rows(batch, letters, transactions, chosen, described)

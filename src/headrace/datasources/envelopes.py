@@ -103,7 +103,7 @@ def changes_schema(options: CdcOptions) -> StructType:
             raise no_table(session, missing[0])
         if options.on_unlogged_change != "ignore":
             check_inheritance_children(session, followed)
-    check_conditions(options)
+        check_conditions(session, options)
     known = {
         table: _restrict_columns(table_facts, table, options.listed_columns.get(table))
         for table, table_facts in known.items()

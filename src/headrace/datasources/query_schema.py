@@ -67,21 +67,18 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         return replace(plan, selection=_selection(options, found[table], plan.shape, session))
 
 
-def check_conditions(options: CdcOptions) -> None:
+def check_conditions(session: ReadSession, options: CdcOptions) -> None:
     """Let the server check the conditions of a query of many tables, without reading a row.
 
     Raises:
         HeadraceError: BINDING where there is no such table; DATABASE, where the server does not understand a
             condition; PRIVILEGE, CONNECTION, AUTHENTICATION.
     """
-    if not options.conditions:
-        return
-    with ReadSession(options.connection) as session:
-        types = read_row_types(session, options.conditions)
-        for table, condition in options.conditions.items():
-            if table not in types:
-                raise no_table(session, table)
-            check_readable(session, Readable(types[table], (), (condition,)))
+    types = read_row_types(session, options.conditions)
+    for table, condition in options.conditions.items():
+        if table not in types:
+            raise no_table(session, table)
+        check_readable(session, Readable(types[table], (), (condition,)))
 
 
 def _selection(options: CdcOptions, table: Table, shape: RowShape, session: ReadSession) -> PublicationFilter:
