@@ -8,12 +8,12 @@ with those of the documents' plan, or with those that a query was started with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.capture.settings import PlannedTable, StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.catalog.known import uncarried_key
 from headrace.catalog.needs import ColumnNeed
@@ -25,9 +25,6 @@ from headrace.model.names import TableName
 from headrace.pgoutput.messages import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import KeptSession, ReadSession
-
-if TYPE_CHECKING:
-    from headrace.capture.settings import StreamSettings
 
 _LOOK_SECONDS = 0.5
 
@@ -279,27 +276,6 @@ _OLDER_ROWS = (
     "The log still holds rows of before the table was altered, which loading it again does not change. Start "
     "the query once with onSchemaChange=rescue or ignore, which take such rows, until it has caught up."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedTable:
-    """A table as it was when a query began.
-
-    Attributes:
-        columns: type oid and type modifier of each requested column, by name.
-        old_rows: whether the log must hold whole old rows.
-        key: the columns that must stay as they were, even with `may_change`.
-        may_change: whether other columns may be added, dropped, and have another type.
-        chosen: whether `columns` were selected by name, so that a new column is not requested.
-        order: all columns of the table, in its order.
-    """
-
-    columns: Mapping[str, tuple[int, int]]
-    old_rows: bool = False
-    key: frozenset[str] = frozenset()
-    may_change: bool = False
-    chosen: bool = False
-    order: tuple[str, ...] = ()
 
 
 class GuardedRouting(RootRouting):

@@ -1,4 +1,4 @@
-"""Define the settings of a stream of changes."""
+"""Define the settings of a stream of changes, and how its tables were when it was planned."""
 
 from __future__ import annotations
 
@@ -10,12 +10,32 @@ from headrace.capture.columns import Projection
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.named_in_log import NamedInLog
 from headrace.capture.offset import Offset
-from headrace.capture.relation_routing import PlannedTable
 from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.replication import ReplicationConnection
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table as it was when a query began.
+
+    Attributes:
+        columns: type oid and type modifier of each requested column, by name.
+        old_rows: whether the log must hold whole old rows.
+        key: the columns that must stay as they were, even with `may_change`.
+        may_change: whether other columns may be added, dropped, and have another type.
+        chosen: whether `columns` were selected by name, so that a new column is not requested.
+        order: all columns of the table, in its order.
+    """
+
+    columns: Mapping[str, tuple[int, int]]
+    old_rows: bool = False
+    key: frozenset[str] = frozenset()
+    may_change: bool = False
+    chosen: bool = False
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ to what the log contains for the same row.
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -168,9 +168,8 @@ class Custom:
         return f"row {at} of a part that {self.name} gave"
 
     def _load(self) -> Bootstrap:
-        module, _, name = self.name.partition(":")
         try:
-            made: Bootstrap = getattr(importlib.import_module(module), name)()
+            made: Bootstrap = pkgutil.resolve_name(self.name)()
         except (ImportError, AttributeError) as error:
             raise HeadraceError(
                 Kind.CONFIG,

@@ -14,7 +14,6 @@ from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.initial_snapshot import RowsPart
 from headrace.datasources.query_schema import RowsPlan
 from headrace.datasources.source_options import CdcOptions
-from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import to_ipc
 from headrace.spark.garbage import freeze_imports
 
@@ -75,8 +74,7 @@ def read_part(
         rows = partition.read(options.connection, shape)
         yield from rows if shape is not None else to_envelope(options, rows, partition.descriptions)
         return
-    if not isinstance(partition, ChangePartition):
-        raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
+    assert isinstance(partition, ChangePartition)
     with pa.ipc.open_stream(partition.stream) as reader:
         if plan is not None:
             with lookups(options.connection) as look:

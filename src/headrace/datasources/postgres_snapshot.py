@@ -133,8 +133,7 @@ class SnapshotReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one part."""
-        if not isinstance(partition, TablePart):
-            raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
+        assert isinstance(partition, TablePart)
         freeze_imports()
         options = self._options
         with short_traceback(with_values=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.capture.relation_routing import PlannedTable
 from headrace.capture.rows import RowShape
+from headrace.capture.settings import PlannedTable
 from headrace.capture.toast import Reread
 from headrace.catalog.known import key_columns, key_operators
 from headrace.catalog.partitions import read_inheritance_children
