@@ -11,8 +11,8 @@ import logging
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from itertools import pairwise
+from contextlib import ExitStack, suppress
+from itertools import chain, pairwise
 from typing import Self
 
 from headrace.capture.continuity import LogPositions
@@ -111,10 +111,13 @@ class BacklogFeed(Closeable):
     def close(self) -> None:
         """Stop the threads; a session is not closed while a thread reads from it."""
         self._closing.set()
-        for reader, thread in zip(self._readers, self._threads, strict=True):
+        for reader, waiting, thread in zip(self._readers, self._queues, self._threads, strict=True):
             # psycopg must not close a connection in which another thread waits.
             while thread.is_alive():  # cancel again: the thread may have been between two statements
                 reader.cancel()
+                with suppress(queue.Empty):  # it may wait for room
+                    while True:
+                        waiting.get_nowait()
                 thread.join(timeout=_CANCEL_SECONDS)
 
     def __iter__(self) -> Iterator[MessageBatch | Lsn | None]:
@@ -139,26 +142,13 @@ class BacklogFeed(Closeable):
             for start, end in windows:
                 # A window begins where another session's ended: that session does not move this one.
                 reader.skip(start)
-                if self._closing.is_set():
-                    return
-                for messages in reader.read(end):
-                    if not self._put(waiting, messages):
+                for item in chain(reader.read(end), [end]):
+                    # Eight batches with values of hundreds of megabytes would not fit into memory.
+                    is_large = isinstance(item, MessageBatch) and len(item.data) > _LARGE
+                    while is_large and not waiting.empty() and not self._closing.wait(_LARGE_SECONDS):
+                        pass
+                    waiting.put(item)
+                    if self._closing.is_set():
                         return
-                if not self._put(waiting, end):
-                    return
         except Exception as error:  # noqa: BLE001 - the iterating thread raises it
-            self._put(waiting, unexpected("reading the backlog failed", error))
-
-    def _put(self, waiting: queue.Queue[_Item], item: _Item) -> bool:
-        if isinstance(item, MessageBatch) and len(item.data) > _LARGE:
-            # Eight batches with values of hundreds of megabytes would not fit into memory.
-            while not waiting.empty() and not self._closing.wait(_LARGE_SECONDS):
-                pass
-        # A time limit for each try: after `close` nobody takes from a full queue.
-        while not self._closing.is_set():
-            try:
-                waiting.put(item, timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
+            waiting.put(unexpected("reading the backlog failed", error))

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,8 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import KnownCommit, Lsn, format_lsn
 from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +138,10 @@ class ChangeBuffer:
         """Whether a thread waits for the next changes."""
         return self._waiting > 0
 
-    def _wait_for(self, ready: Callable[[], bool], timeout: float) -> bool:
+    def _wait_for(self, find: Callable[[], _Found], timeout: float) -> _Found:
         self._waiting += 1
         try:
-            return self._changed.wait_for(ready, timeout)
+            return self._changed.wait_for(find, timeout)
         finally:
             self._waiting -= 1
 
@@ -185,18 +188,11 @@ class ChangeBuffer:
             Exception: the error that ended the reading thread, once all changes before it are handed out.
         """
         with self._changed:
-            end: Offset | None = None
-
-            def try_cut() -> bool:
-                nonlocal end
-                end = self.cut(start, limit)
-                return self._error is not None or end is not None
-
-            self._wait_for(try_cut, timeout)
             # What came before the error is handed out first, and confirmed.
-            if end is None and self._error is not None:
-                raise self._error
-            return end
+            found = self._wait_for(lambda: self.cut(start, limit) or self._error, timeout)
+            if isinstance(found, Exception):
+                raise found
+            return found
 
     def wait_until(self, offset: Offset, timeout: float) -> bool:
         """Wait at most `timeout` seconds for all changes up to `offset`; return whether they have arrived.
@@ -209,13 +205,12 @@ class ChangeBuffer:
             self._requested = offset
             self._changed.notify_all()
             try:
-                self._wait_for(lambda: self._error is not None or self._arrived(offset), timeout)
+                found = self._wait_for(lambda: self._arrived(offset) or self._error, timeout)
             finally:
                 self._requested = None
-            arrived = self._arrived(offset)
-            if not arrived and self._error is not None:
-                raise self._error
-            return arrived
+            if isinstance(found, Exception):
+                raise found
+            return bool(found)
 
     def _arrived(self, offset: Offset) -> bool:
         # An offset without changes has no end in any chunk: only an idle position shows that it has arrived.
