@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,28 +14,20 @@ from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.initial_snapshot import RowsPart
 from headrace.datasources.query_schema import RowsPlan
 from headrace.datasources.source_options import CdcOptions
-from headrace.model.changes import to_ipc
 from headrace.spark.garbage import freeze_imports
 
 
 @dataclass
 class ChangePartition(InputPartition):
-    """Some changes of a batch, as an Arrow IPC stream.
+    """Some changes of a batch.
 
     Attributes:
-        stream: the changes.
+        stream: the changes in Arrow's own form: pickling record batches copies each buffer.
         descriptions: of their tables, where the envelope needs them.
     """
 
     stream: bytes
-    descriptions: TableDescriptions | None
-
-    def __init__(
-        self, batches: Sequence[pa.RecordBatch], descriptions: TableDescriptions | None = None
-    ) -> None:
-        self.descriptions = descriptions
-        # Arrow's own form: pickling record batches copies each buffer.
-        self.stream = to_ipc(batches)
+    descriptions: TableDescriptions | None = None
 
 
 def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:

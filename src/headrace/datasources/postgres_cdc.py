@@ -57,6 +57,7 @@ from headrace.datasources.starting_offsets import (
     resume_offset,
 )
 from headrace.errors import HeadraceError, Kind
+from headrace.model.changes import to_ipc
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
@@ -331,7 +332,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if is_adoption(start, end):
-            return [ChangePartition([])]
+            return [ChangePartition(to_ipc([]))]
         first, last = SnapshotProgress.from_json(start), SnapshotProgress.from_json(end)
         if first is not None or last is not None:
             return self._parts(first or SnapshotProgress(), last)
@@ -356,7 +357,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if left_out := self._tables.left_out(start, end):
             batches = exclude_tables(batches, left_out, truncated)
         parts = split_rows(batches, self._options.rows_per_partition)
-        partitions = [ChangePartition(part, descriptions) for part in parts]
+        partitions = [ChangePartition(to_ipc(part), descriptions) for part in parts]
         if batches:
             reach("planned")
         return partitions
@@ -369,12 +370,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         rows = self._rows
         if rows is None or last is None or last.attempt != rows.place.attempt:
-            return [ChangePartition([])]
+            return [ChangePartition(to_ipc([]))]
         begin = first.parts if first.attempt == rows.place.attempt else 0
         # Once for an attempt, before its first rows: it voids those of an attempt before.
         emptied = rows.emptied() if begin == 0 else []
         parts = rows.parts(begin, last.parts)
-        return [ChangePartition(emptied, rows.descriptions), *parts] if emptied else parts
+        return [ChangePartition(to_ipc(emptied), rows.descriptions), *parts] if emptied else parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the record batches of one partition."""

@@ -133,6 +133,4 @@ class JobGate:
                 self._changed.notify_all()
 
     def _is_open(self) -> bool:
-        if not self._has_begun:
-            return False
-        return not self._running or not (self._one_at_a_time or self.is_read())
+        return self._has_begun and not (self._running and (self._one_at_a_time or self.is_read()))

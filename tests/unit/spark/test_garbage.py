@@ -10,6 +10,7 @@ import gc
 from headrace.datasources.options import read_options
 from headrace.datasources.partitions import ChangePartition, read_part
 from headrace.datasources.source_options import CdcOptions
+from headrace.model.changes import to_ipc
 
 class Ring:
     def __init__(self):
@@ -18,7 +19,7 @@ class Ring:
 given = {"url": "postgresql://localhost/a", "slot": "a", "tables": "a, b"}
 options = read_options(CdcOptions, given, "postgres_cdc")
 for _ in range(2):
-    assert not list(read_part(options, None, ChangePartition([])))
+    assert not list(read_part(options, None, ChangePartition(to_ipc([]))))
     print(len(gc.get_objects()))
     Ring()
     print(sum(type(object_) is Ring for object_ in gc.get_objects()))
