@@ -24,7 +24,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.pgoutput.messages import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import KeptSession, ReadSession
+from headrace.postgres.session import KeptSession
 
 _LOOK_SECONDS = 0.5
 
@@ -93,9 +93,7 @@ class RootRouting(RelationRouting):
     """
 
     def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
-        self._columns = settings.columns
-        self._since = settings.since
-        self._parts = settings.parts
+        self._settings = settings
         self._on_invisible = on_invisible
         needs = settings.documents
         self._topmost = needs is not None
@@ -121,12 +119,12 @@ class RootRouting(RelationRouting):
             self._check_name(self._own.get(relation.oid), relation.table, root)
         self._own[relation.oid] = relation.table
         # What was read as rows counts from its snapshot on; earlier names do not matter.
-        if self._columns is not None and self._is_used(root, commit_lsn):
-            self._columns.take(self.session(), relation, root, xid)
+        if (columns := self._settings.columns) is not None and self._is_used(root, commit_lsn):
+            columns.take(self.session(), relation, root, xid)
         return relation if root == relation.table else replace(relation, table=root)
 
     def _is_used(self, table: TableName, commit_lsn: Lsn) -> bool:
-        return commit_lsn >= self._since.get(table, 0)
+        return commit_lsn >= self._settings.since.get(table, 0)
 
     def _check_name(self, before: TableName | None, now: TableName, root: TableName) -> None:
         """Raise an error if a followed table was renamed: its changes would be left out silently."""
@@ -162,7 +160,8 @@ class RootRouting(RelationRouting):
 
         The catalog is read as of now: it has leaves, too, that were attached after a TRUNCATE of all.
         """
-        return leaves if self._parts is None else leaves & (self._parts | self._own.keys())
+        parts = self._settings.parts
+        return leaves if parts is None else leaves & (parts | self._own.keys())
 
     def close(self) -> None:
         """Close the session, if any."""
@@ -281,14 +280,10 @@ _OLDER_ROWS = (
 class GuardedRouting(RootRouting):
     """Reports root names for a query with typed columns; refuses rows of a table that was altered."""
 
-    def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
-        super().__init__(settings, on_invisible)
-        self._expected = settings.expected
-
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name; its columns are checked before any row is used."""
         named = super().route(relation, commit_lsn, xid)
-        expected = self._expected.get(named.table)
+        expected = self._settings.expected.get(named.table)
         if expected is None or not self._is_used(named.table, commit_lsn):
             return named
         difference = _difference(relation, expected)

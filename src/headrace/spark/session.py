@@ -248,14 +248,12 @@ def bound_log(log: Path, most: int = _MAX_LOG, seconds: float = _LOG_SECONDS) ->
 @contextlib.contextmanager
 def _own_folder(parent: Path | None) -> Iterator[Path]:
     """Create a folder in `parent` (None: the system's) until the end; locked while this process lives."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            folder = _new_folder(parent)
-            lock = stack.enter_context((folder / _LOCK).open("xb"))
-            # The kernel releases it when the process dies, however that happens.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if (folder / _LOCK).exists():  # else another start removed it before it was locked
-                break
+    folder = _new_folder(parent)
+    with (folder / f"{_LOCK}.new").open("xb") as lock:
+        # The kernel releases it when the process dies, however that happens.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Only now: another start removes a folder whose lock is free.
+        (folder / f"{_LOCK}.new").rename(folder / _LOCK)
         try:
             yield folder
         finally:
@@ -487,6 +485,6 @@ def _scratch(fallback: Path) -> Iterator[Path]:
         try:
             has_room = shutil.disk_usage(_MEMORY_FOLDER).free >= _MEMORY_NEEDED
             scratch = stack.enter_context(_own_folder(_MEMORY_FOLDER)) if has_room else fallback
-        except OSError:
+        except (OSError, HeadraceError):
             scratch = fallback  # no such folder, or not accessible: use the disk
         yield scratch
