@@ -24,7 +24,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.pgoutput.messages import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import KeptSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 _LOOK_SECONDS = 0.5
 
