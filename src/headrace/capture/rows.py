@@ -248,14 +248,6 @@ class _Sides:
         return np.asarray(pc.equal(self._changes.column("op"), Op.UPDATE.value))
 
     @cached_property
-    def _is_partial(self) -> _Mask:
-        """Which changes may have a new row that the log has in part.
-
-        An update by which a row comes to satisfy a publication's row filter is logged as an insert.
-        """
-        return np.asarray(pc.is_in(self._changes.column("op"), value_set=self._may_lack))
-
-    @cached_property
     def _before(self) -> Mapping[str, ColumnTexts]:
         return column_texts(self._changes.column("before"), self._read)
 
@@ -266,8 +258,10 @@ class _Sides:
     def unchanged(self) -> pa.ListArray:
         """Return for each change the columns whose new values are not known; NULL where there are none."""
         gaps: dict[str, _Mask] = {}
-        if self._is_partial.any():
-            unknown = {name: self._is_partial & ~np.asarray(self._after[name].known) for name in self._names}
+        # An update by which a row comes to satisfy a publication's row filter is logged as an insert.
+        is_partial = np.asarray(pc.is_in(self._changes.column("op"), value_set=self._may_lack))
+        if is_partial.any():
+            unknown = {name: is_partial & ~np.asarray(self._after[name].known) for name in self._names}
             gaps = {name: gap for name, gap in unknown.items() if gap.any()}
         if not gaps:
             return pa.nulls(len(self._changes), _NAMES)

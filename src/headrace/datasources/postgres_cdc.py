@@ -404,7 +404,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `stored`: the offset of `start`, with the catalog and the positions from which tables count.
         """
         if not self._planner.is_open:
-            options, plan, holder = self._options, self._plan, self._holder(start)
+            options, plan, holder = self._options, self._plan, None
+            if options.temporary_slot:
+                if self._exported is None:
+                    raise temporary_gone(options.slot, start.lsn)
+                # The stream owns it from now on.
+                holder, self._exported = self._exported.connection, None
             settings = StreamSettings(
                 url=self._url,
                 slot=options.slot,
@@ -418,18 +423,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 backlog_bytes=options.backlog_bytes or None,
                 origin=origin,
                 read=read,
-                holder=None if holder is None else holder.connection,
+                holder=holder,
                 signals=self._signals,
             )
             self._used = True
             self._planner.open(settings, start)
         return self._planner
-
-    def _holder(self, start: Offset) -> ExportedSlot | None:
-        """Return the temporary slot, which the stream owns from now on."""
-        if not self._options.temporary_slot:
-            return None
-        exported, self._exported = self._exported, None
-        if exported is None:
-            raise temporary_gone(self._options.slot, start.lsn)
-        return exported
