@@ -33,7 +33,6 @@ from headrace.datasources.followed_tables import (
     snapshot_progress,
 )
 from headrace.datasources.initial_snapshot import InitialRows, SnapshotProgress
-from headrace.datasources.older_spark import for_this_spark
 from headrace.datasources.options import read_options
 from headrace.datasources.partitions import ChangePartition, read_part, split_rows
 from headrace.datasources.query_schema import RowsPlan, plan_rows
@@ -63,6 +62,7 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.postgres.provision import PreparedSlot, prepare_slot
 from headrace.postgres.slot import ExportedSlot
+from headrace.spark.environment import passes_position
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
@@ -103,7 +103,8 @@ class PostgresCdc(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """Create the reader; it opens nothing yet."""
         options = self._read_options()
-        return for_this_spark(CdcReader(options, self._rows_plan(options)), pyspark.__version__)
+        reader = CdcReader if passes_position(pyspark.__version__) else RememberingReader
+        return reader(options, self._rows_plan(options))
 
     def _read_options(self) -> CdcOptions:
         return read_options(CdcOptions, self.options, NAME)
@@ -429,3 +430,26 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._used = True
             self._planner.open(settings, start)
         return self._planner
+
+
+class RememberingReader(CdcReader):
+    """The reader for PySpark 4.0 and 4.1, which ask for a batch's end without the query's position.
+
+    They pass it in another way. A query that goes on from a checkpoint asks first for the partitions between
+    the last planned end and itself. And a batch's partitions are asked for when its end is in the checkpoint.
+    (Measured with PySpark 4.0.1 and 4.1.4, also with the trigger `availableNow`.) So the last end that
+    partitions were asked for is where the next batch begins.
+    """
+
+    _position: dict[str, Any] | None = None
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        """Return where the batch behind the last planned one ends."""
+        if self._position is None:  # the checkpoint is empty
+            self._position = self.initialOffset()
+        return super().latestOffset(self._position, self.getDefaultReadLimit())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the partitions of a batch; none where Spark only names its position."""
+        self._position = end
+        return [] if start == end else super().partitions(start, end)
