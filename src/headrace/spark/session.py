@@ -196,12 +196,9 @@ def given_spark(session: SparkSession) -> Iterator[LocalSpark]:
 
 def _is_stopped(context: SparkContext) -> bool:
     """Return whether a context was stopped, or its JVM has ended."""
-    java_context = context._jsc  # noqa: SLF001 - it has no public name
-    if java_context is None:
-        return True
     try:
-        return bool(java_context.sc().isStopped())
-    except (Py4JError, OSError):
+        return bool(context._jsc.sc().isStopped())  # noqa: SLF001 - it has no public name
+    except (Py4JError, OSError, AttributeError):  # a stopped context has no `_jsc`
         return True
 
 
