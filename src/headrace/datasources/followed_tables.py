@@ -153,6 +153,7 @@ class FollowedTables:
         self._published: Published | None = None
         self._next_look = 0.0
         columns = {} if plan is None else {plan.shape.table: frozenset(plan.shape.columns)}
+        self._watches_catalog = options.on_unlogged_change != "ignore"
         self.columns = NamedInLog(options.publication) if self._watches_catalog else None
         self._catalog = CatalogWatch(self._options.slot_url, options.publication, self.read_all, columns)
 
@@ -275,10 +276,10 @@ class FollowedTables:
         Raises:
             HeadraceError: SCHEMA_CHANGED, where the options do not say to read them again.
         """
-        if not self._watches_catalog:
+        if self.columns is None:
             return ()
         # Before the look, which would take a name that the log has for one of a new column.
-        self._note_names()
+        self._catalog.note(self.columns.known, self.columns.leaves)
         found = self._catalog.look()
         if self._options.on_unlogged_change == "keep":
             found = [change for change in found if change.effect is not Effect.DEPARTED]
@@ -300,13 +301,9 @@ class FollowedTables:
         """
         if self.columns is None:
             return ()
-        self._note_names()
+        self._catalog.note(self.columns.known, self.columns.leaves)
         # A copy: the reading thread may add another table.
         return self._read_again(CatalogChange(table, what) for table, what in [*self.columns.reused.items()])
-
-    def _note_names(self) -> None:
-        if self.columns is not None:
-            self._catalog.note(self.columns.known, self.columns.leaves)
 
     def _read_again(self, changes: Iterable[CatalogChange]) -> tuple[TableName, ...]:
         found = list(changes)
@@ -337,10 +334,6 @@ class FollowedTables:
         """Close the connection of the catalog's watch; forget what was seen of the publication."""
         self._catalog.close()
         self._published, self._next_look = None, 0.0
-
-    @property
-    def _watches_catalog(self) -> bool:
-        return self._options.on_unlogged_change != "ignore"
 
     def _read_published(self, before: Published | None) -> Published:
         publication = self._options.publication
