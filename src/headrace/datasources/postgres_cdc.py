@@ -405,12 +405,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `stored`: the offset of `start`, with the catalog and the positions from which tables count.
         """
         if not self._planner.is_open:
-            options, plan, holder = self._options, self._plan, None
+            options, plan = self._options, self._plan
+            exported = self._exported if options.temporary_slot else None
             if options.temporary_slot:
-                if self._exported is None:
+                if exported is None:
                     raise temporary_gone(options.slot, start.lsn)
-                # The stream owns it from now on.
-                holder, self._exported = self._exported.connection, None
+                self._exported = None  # the stream owns it from now on
             settings = StreamSettings(
                 url=self._url,
                 slot=options.slot,
@@ -424,7 +424,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 backlog_bytes=options.backlog_bytes or None,
                 origin=origin,
                 read=read,
-                holder=holder,
+                holder=None if exported is None else exported.connection,
                 signals=self._signals,
             )
             self._used = True
