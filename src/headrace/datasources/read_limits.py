@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import namedtuple
 
-if TYPE_CHECKING:
+try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-else:
-    try:
-        from pyspark.sql.streaming.datasource import (
-            ReadAllAvailable,
-            ReadLimit,
-            ReadMaxRows,
-            SupportsTriggerAvailableNow,
-        )
-    except ImportError:
-        from dataclasses import dataclass
-
-        class ReadLimit:
-            """How much a batch may hold."""
-
-        class ReadAllAvailable(ReadLimit):
-            """As much as there is."""
-
-        @dataclass(frozen=True)
-        class ReadMaxRows(ReadLimit):
-            """Up to so many rows."""
-
-            max_rows: int
-
-        class SupportsTriggerAvailableNow:
-            """Marks a source that knows where `availableNow` ends; these versions do not ask for it."""
-
+except ImportError:  # these versions ask for none of them, so any object will do
+    ReadLimit = ReadAllAvailable = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
+    ReadMaxRows = namedtuple("ReadMaxRows", "max_rows")  # type: ignore[assignment,misc] # noqa: PYI024
 
 __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
