@@ -196,16 +196,14 @@ class ProvidedPart(InputPartition):
     Attributes:
         source: the provider.
         part: one of the provider's parts.
-        tables: whose rows are wanted.
         others: tables whose rows were read before, and are skipped.
         place: of the rows in the log.
-        descriptions: of these tables.
+        descriptions: of the tables whose rows are wanted.
         conditions: SQL that says which rows of a table are wanted.
     """
 
     source: Provider
     part: Any
-    tables: tuple[TableName, ...]
     others: tuple[TableName, ...]
     place: SnapshotPlace
     descriptions: TableDescriptions
@@ -230,8 +228,8 @@ class ProvidedPart(InputPartition):
                     yield changes if shape is None else shape.rows(changes)
 
     def _check(self, row: _ProvidedRow) -> _ProvidedRow:
-        if row.table not in self.tables:
-            hint = meant(str(row.table), map(str, self.tables))
+        if row.table not in self.descriptions.known:
+            hint = meant(str(row.table), map(str, self.descriptions.known))
             place = self.source.place(row.at)
             raise HeadraceError(Kind.VALUE, f"{place}: {row.table} is not followed", hint)
         columns = self.descriptions.known[row.table].columns

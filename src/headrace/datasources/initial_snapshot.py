@@ -168,8 +168,8 @@ class InitialRows:
         self,
         tables: Sequence[TableName],
         shape: RowShape | None,
-        followed: Sequence[TableName] = (),
-        note: Callable[[ReadSession, Sequence[TableName]], None] = lambda _session, _tables: None,
+        followed: Sequence[TableName],
+        note: Callable[[ReadSession, Sequence[TableName]], None],
     ) -> None:
         """Cut `tables` into parts.
 
@@ -205,9 +205,7 @@ class InitialRows:
             if (source := self._source) is not None:
                 others = tuple(set(followed).difference(tables))
                 self._parts = [
-                    ProvidedPart(
-                        source, part, tuple(tables), others, self.place, descriptions, options.conditions
-                    )
+                    ProvidedPart(source, part, others, self.place, descriptions, options.conditions)
                     for part in source.parts([str(table) for table in tables])
                 ]
             else:
