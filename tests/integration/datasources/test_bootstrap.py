@@ -54,7 +54,7 @@ def read(source: JsonLines | Custom, url: str, where: str | None = None) -> list
     with ReadSession(url) as session:
         descriptions = TableDescriptions(read_known(session, [ITEM], {}, "given"), "shop", {})
     parts = [
-        ProvidedPart(source, one, (ITEM,), (), SnapshotPlace(7, 1), descriptions, conditions)
+        ProvidedPart(source, one, (), SnapshotPlace(7, 1), descriptions, conditions)
         for one in source.parts(["item"])
     ]
     return [
