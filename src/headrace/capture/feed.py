@@ -41,13 +41,11 @@ class ChangeFeed:
     ) -> None:
         self._buffer = buffer
         self._projection = settings.projection
-        self.routing: RelationRouting = _routing_of(settings)(settings, on_invisible)
+        for_rows = GuardedRouting if settings.expected else RootRouting
+        routing = for_rows if settings.documents is None else DocumentRouting
+        self.routing: RelationRouting = routing(settings, on_invisible)
         self.recognition = Recognition(settings.read or start)
         self.translation = Translation(start, settings.tables, self.routing, self.recognition)
-
-    def close(self) -> None:
-        """Close the connections of the routing."""
-        self.routing.close()
 
     @property
     def position(self) -> Offset:
@@ -108,9 +106,3 @@ class ChangeFeed:
     def _put(self, rows: ChangeRows, ends: ChangeEnds) -> None:
         if len(rows) or len(ends):
             self._buffer.put(changes_batch(rows, self._projection), int(rows.weight.sum()), ends)
-
-
-def _routing_of(settings: StreamSettings) -> type[RootRouting]:
-    if settings.documents is not None:
-        return DocumentRouting
-    return GuardedRouting if settings.expected else RootRouting

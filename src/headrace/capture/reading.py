@@ -135,7 +135,7 @@ class LogReader:
             # An error that ended only this thread would leave the query waiting for ever.
             self._buffer.fail(unexpected("reading the log failed", error))
         finally:
-            self.feed.close()
+            self.feed.routing.close()
 
     def _read_until_closed(self) -> None:
         """Connect again after each retryable error; the pause grows while nothing arrives."""
