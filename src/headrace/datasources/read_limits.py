@@ -13,6 +13,6 @@ try:
     )
 except ImportError:  # these versions ask for none of them, so any object will do
     ReadLimit = ReadAllAvailable = SupportsTriggerAvailableNow = object  # type: ignore[assignment,misc]
-    ReadMaxRows = namedtuple("ReadMaxRows", "max_rows")  # type: ignore[assignment,misc] # noqa: PYI024
+    ReadMaxRows = namedtuple("ReadMaxRows", "max_rows")  # type: ignore[no-redef] # noqa: PYI024
 
 __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
