@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -43,7 +42,8 @@ class RelationRouting:
             name in the log. It may have another name by now, so that the catalog would not find it.
     """
 
-    truncated_partitions: Mapping[TableName, TableName] = MappingProxyType({})
+    def __init__(self) -> None:
+        self.truncated_partitions: Mapping[TableName, TableName] = {}
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
         """Return the relation under the name that its changes are reported under.
@@ -93,6 +93,7 @@ class RootRouting(RelationRouting):
     """
 
     def __init__(self, settings: StreamSettings, on_invisible: OnInvisible) -> None:
+        super().__init__()
         self._settings = settings
         self._on_invisible = on_invisible
         needs = settings.documents
