@@ -14,7 +14,7 @@ from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import first_statement, range_parameters, sample_keys_statement
 from headrace.assembly.transform import transformed_operations
 from headrace.catalog import Catalog, read_catalog
-from headrace.catalog.binding import complete, findings
+from headrace.catalog.binding import bind, complete
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model.changes import DocumentOperation, Key, keys_of_ids
 from headrace.model.names import CtidRange
@@ -187,8 +187,7 @@ def read_complete(session: ReadSession, declared: IndexSpec) -> tuple[IndexSpec,
         ErrorGroup: everything that the schema names and the database does not have.
     """
     catalog = read_catalog(session, declared.tables())
-    errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
-    if errors:
+    if errors := bind(declared, catalog):
         raise ErrorGroup(errors)
     return complete(declared, catalog), catalog
 

@@ -7,25 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
-from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, Quarantine, Quarantined
 from headrace.state.key import StateKey
 from headrace.tools.applied_position import AppliedPosition
-from headrace.tools.verification.recheck import Recheck
-from headrace.tools.verification.sides import (
-    DatabaseDocuments,
-    IndexDocuments,
-    StreamProgress,
-    rebuild,
-    why_not,
-)
+from headrace.tools.verification.sides import GenerationSides, open_sides, why_not
 from headrace.tools.verification.verify import find_served_generation
 
 # Documents that memory holds.
@@ -104,44 +94,29 @@ def retry_quarantined(
                     raise
                 left += [replace(entry, reason=error.cause) for entry in entries]
                 continue
-            left += _retry(inspection, target, applied, quarantine, entries, served=served)
+            with open_sides(inspection, target, applied, served) as sides:
+                left += _retry(sides, served, quarantine, entries)
     return RetriedDocuments(len(found), left)
 
 
 def _retry(
-    inspection: Inspection,
-    target: SinkTarget,
-    applied: AppliedPosition,
-    quarantine: Quarantine,
-    entries: Sequence[Quarantined],
-    *,
-    served: GenerationState,
+    sides: GenerationSides, served: GenerationState, quarantine: Quarantine, entries: Sequence[Quarantined]
 ) -> list[Quarantined]:
     """Build the documents of one index again; return those that stay in quarantine."""
-    index = entries[0].index
-    spec = inspection.project.specs[index]
     mine = [entry for entry in entries if entry.generation == served.generation]
-    routed = {index} if spec.routing is not None else ()
-    writer = open_writer(applied.documents, {index: served.write_alias}, target.writer_options(), routed)
     left = [entry for entry in entries if entry.generation != served.generation]
-    with contextlib.closing(writer), ReadSession(applied.database) as session:
-        database = DatabaseDocuments(session, spec, inspection.catalog)
-        documents = IndexDocuments(applied.documents, served.generation, routed=bool(routed))
-        contents, reached = not target.pipelines(index), StreamProgress(applied).reached
-        drops = spec.transform is not None
-        recheck = Recheck(database, documents, reached, database.levels, contents=contents, drops=drops)
-        for first in range(0, len(mine), _AT_ONCE):
-            chunk = {entry.id: entry for entry in mine[first : first + _AT_ONCE]}
-            refused, fenced = rebuild(index, database, writer, applied, list(chunk))
-            again = [replace(chunk[id_], reason=reason) for id_, reason in refused.items()]
-            # What has fenced a document is the stream's write, which is right, or a version beyond the log.
-            found = recheck.run(chunk.keys() - refused.keys()) if fenced else []
-            wrong = {finding.id: why_not(finding, None) for finding in found if finding.verdict.is_drift}
-            # After each chunk: an error at a later one leaves those in quarantine that are not right.
-            right = chunk.keys() - refused.keys() - wrong.keys()
-            quarantine.drop(served.generation, {id_: chunk[id_].position for id_ in right})
-            quarantine.put(again)
-            left += [*again, *(replace(chunk[id_], reason=why) for id_, why in wrong.items())]
+    for first in range(0, len(mine), _AT_ONCE):
+        chunk = {entry.id: entry for entry in mine[first : first + _AT_ONCE]}
+        refused, fenced = sides.rebuild(list(chunk))
+        again = [replace(chunk[id_], reason=reason) for id_, reason in refused.items()]
+        # What has fenced a document is the stream's write, which is right, or a version beyond the log.
+        found = sides.recheck.run(chunk.keys() - refused.keys()) if fenced else []
+        wrong = {finding.id: why_not(finding, None) for finding in found if finding.verdict.is_drift}
+        # After each chunk: an error at a later one leaves those in quarantine that are not right.
+        right = chunk.keys() - refused.keys() - wrong.keys()
+        quarantine.drop(served.generation, {id_: chunk[id_].position for id_ in right})
+        quarantine.put(again)
+        left += [*again, *(replace(chunk[id_], reason=why) for id_, why in wrong.items())]
     return left
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from headrace.catalog import complete, findings, read_catalog
+from headrace.catalog import bind, complete, read_catalog
 from headrace.catalog.types import read_row_types
 from headrace.errors import ErrorGroup
 from headrace.pipeline.project import Project, find_index
@@ -63,8 +63,7 @@ def _read_column_types(project: Project, specs: Sequence[IndexSpec]) -> ColumnTy
     tables = {table for spec in specs for table in spec.tables()}
     with ReadSession(project.database()) as session:
         catalog, rows = read_catalog(session, tables), read_row_types(session, tables)
-    found = [finding for spec in specs for finding in findings(spec, catalog)]
-    if errors := [finding.error for finding in found if finding.level == "error"]:
+    if errors := [error for spec in specs for error in bind(spec, catalog)]:
         raise ErrorGroup(errors)
     return ColumnTypes(catalog, rows)
 

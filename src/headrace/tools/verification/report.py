@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
@@ -179,16 +179,17 @@ class Report:
 
     def count_finding(self, finding: Finding) -> None:
         """Count the result for a document that differed at first."""
-        if finding.verdict.is_drift:
-            self.drift[finding.verdict].add(finding)
-        elif finding.verdict is Verdict.RIGHT:
-            self.in_flight += 1
-        elif finding.verdict is Verdict.CHANGING:
-            self.changing += 1
-        elif finding.verdict is Verdict.UNREADABLE:
-            self.unreadable.add(finding)
-        else:
-            self.undecided.count += 1
+        match finding.verdict:
+            case Verdict.RIGHT:
+                self.in_flight += 1
+            case Verdict.CHANGING:
+                self.changing += 1
+            case Verdict.UNAPPLIED:
+                self.undecided.count += 1
+            case Verdict.UNREADABLE:
+                self.unreadable.add(finding)
+            case _:
+                self.drift[finding.verdict].add(finding)
 
 
 def _describe(finding: Finding) -> dict[str, Any]:
@@ -197,14 +198,9 @@ def _describe(finding: Finding) -> dict[str, Any]:
         description["why"] = finding.why
     if finding.found is not None:
         description |= {"version": finding.found.version, "ahead": finding.ahead}
-    if finding.verdict is Verdict.DIFFERENT and finding.expected is not None and finding.found is not None:
-        difference = first_difference(finding.expected, finding.found.source)
-        if difference is not None:
-            description |= {
-                "path": difference.path,
-                "expected": difference.expected,
-                "found": difference.found,
-            }
+        if finding.verdict is Verdict.DIFFERENT and finding.expected is not None:
+            difference = first_difference(finding.expected, finding.found.source)
+            description |= {} if difference is None else asdict(difference)
     return description
 
 

@@ -6,26 +6,29 @@ A repaired document is assembled and written with the position that the stream h
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.assembly.assembler import Assembler
-from headrace.assembly.digests import Presence, Present
+from headrace.assembly.digests import DigestRanges, Presence, Present, Sample
 from headrace.catalog import Catalog
 from headrace.model.changes import DocumentOperation
 from headrace.model.lsn import Lsn
+from headrace.pipeline.inspection import Inspection
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.wal_position import end_of_commits
 from headrace.resolution.paths import find_paths
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.base import DocumentWriter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import StoredDocument, read_documents
-from headrace.sinks.opensearch.routed import Shards
+from headrace.sinks.opensearch.routed import Shards, open_writer
+from headrace.state import GenerationState
 from headrace.tools.applied_position import AppliedPosition, why_behind
-from headrace.tools.verification.recheck import Finding, Look, Verdict
+from headrace.tools.verification.recheck import Finding, Look, Recheck, Verdict
 
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 60.0
@@ -40,9 +43,13 @@ class DatabaseDocuments:
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self.levels = max(len(path.hops) for path in find_paths(spec, catalog))
-        self._session = session
+        self._session, self._spec, self._catalog = session, spec, catalog
         self._presence = Presence(session, spec, catalog)
         self._assembler = Assembler(session, spec, catalog)
+
+    def digests(self, sample: Sample | None) -> DigestRanges:
+        """Return the digests of all documents, or of a sample, by ranges of their keys."""
+        return DigestRanges(self._session, self._spec, self._catalog, sample)
 
     def look(self, ids: Sequence[str]) -> Look:
         """Read the documents as they should be; an id that no row can have has none. See `DatabaseSide`.
@@ -150,31 +157,65 @@ _WHY = {
 }
 
 
-def rebuild(
-    index: str,
-    database: DatabaseDocuments,
-    writer: DocumentWriter,
-    applied: AppliedPosition,
-    ids: Sequence[str],
-) -> tuple[dict[str, str], int]:
-    """Write the documents of `ids` as they should be; return why some cannot be, and how many are fenced.
+class GenerationSides:
+    """Both sides of one generation, what compares them, and what repairs it; used from one thread.
 
     Args:
-        index: the name of the index.
-        database: reads the expected documents.
-        writer: a writer to the sink that has `index` among its targets.
+        session: reads the database.
+        inspection: of the project of the generation's index alone.
+        target: the sink of the generation.
         applied: reads the position of the stream.
-        ids: of the documents.
-
-    Raises:
-        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
+        served: the generation.
     """
-    # Before the read: what the stream writes from now on has a higher version, and wins.
-    version = applied.state().reached
-    database.await_replay(version)
-    refused: dict[str, str] = {}
-    result = writer.write(database.operations(index, ids, version, refused))
-    return refused | {rejection.id: rejection.reason for rejection in result.rejected}, result.fenced
+
+    def __init__(
+        self,
+        session: ReadSession,
+        inspection: Inspection,
+        target: SinkTarget,
+        applied: AppliedPosition,
+        served: GenerationState,
+    ) -> None:
+        spec, client = inspection.project.specs[served.index], applied.documents
+        routed = {served.index} if spec.routing is not None else ()
+        self.database = DatabaseDocuments(session, spec, inspection.catalog)
+        self.documents = IndexDocuments(client, served.generation, routed=bool(routed))
+        self.progress = StreamProgress(applied)
+        self.recheck = Recheck(
+            self.database,
+            self.documents,
+            self.progress.reached,
+            self.database.levels,
+            contents=not target.pipelines(served.index),
+            drops=spec.transform is not None,
+        )
+        self._applied = applied
+        self._index = served.index
+        self.writer = open_writer(client, {served.index: served.write_alias}, target.writer_options(), routed)
+
+    def rebuild(self, ids: Sequence[str]) -> tuple[dict[str, str], int]:
+        """Write documents as they should be; return why some cannot be, and how many are fenced.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
+        """
+        # Before the read: what the stream writes from now on has a higher version, and wins.
+        version = self._applied.state().reached
+        self.database.await_replay(version)
+        refused: dict[str, str] = {}
+        result = self.writer.write(self.database.operations(self._index, ids, version, refused))
+        return refused | {rejection.id: rejection.reason for rejection in result.rejected}, result.fenced
+
+
+@contextlib.contextmanager
+def open_sides(
+    inspection: Inspection, target: SinkTarget, applied: AppliedPosition, served: GenerationState
+) -> Iterator[GenerationSides]:
+    """Open both sides of a generation; see `GenerationSides`."""
+    with ReadSession(applied.database) as session:
+        sides = GenerationSides(session, inspection, target, applied, served)
+        with contextlib.closing(sides.writer):
+            yield sides
 
 
 def is_fenced(finding: Finding) -> bool:

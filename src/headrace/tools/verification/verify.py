@@ -10,37 +10,25 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 
-from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
+from headrace.assembly.digests import Digest, Sample, digest_of
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
-from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
-from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.sinks.opensearch import Generations
+from headrace.sinks.opensearch import Client, Generations
 from headrace.sinks.opensearch.documents import count, ids, refresh
-from headrace.sinks.opensearch.generations import write_alias
-from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, PipelineState
 from headrace.state.verifications import Verifications
 from headrace.tools.applied_position import AppliedPosition
-from headrace.tools.verification.recheck import Recheck, Verdict
+from headrace.tools.verification.recheck import Verdict
 from headrace.tools.verification.report import Repair, Report
-from headrace.tools.verification.sides import (
-    DatabaseDocuments,
-    IndexDocuments,
-    StreamProgress,
-    is_fenced,
-    rebuild,
-    why_not,
-)
+from headrace.tools.verification.sides import GenerationSides, is_fenced, open_sides, why_not
 
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20
@@ -49,30 +37,25 @@ _REQUEST_DOCUMENTS = 500
 _UNKNOWN_BYTES = 64 << 10
 
 
-# Builds documents again; see `rebuild`.
-Rebuild = Callable[[Sequence[str]], tuple[dict[str, str], int]]
-
-
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """Compares one index, and repairs it where `rebuild` is given; used from one thread.
+    """Compares one index, and repairs it where the report asks for that; used from one thread.
 
     Memory holds a range of digests and, of the documents that differ, as many as `_REQUEST_BYTES` allows.
     """
 
     report: Report
-    index: IndexDocuments
-    recheck: Recheck
-    rebuild: Rebuild | None
+    sides: GenerationSides
     _suspects: dict[str, int] = field(default_factory=dict, init=False)
     _reported: set[Verdict] = field(default_factory=set, init=False)
 
-    def documents(self, ranges: DigestRanges, advance: Callable[[int], None]) -> None:
+    def documents(self, advance: Callable[[int], None]) -> None:
         """Compare every document of the database with the index's.
 
         Raises:
             HeadraceError: an error of either server.
         """
+        ranges = self.sides.database.digests(self.report.sample)
         for digests in iter(lambda: ranges.next(_RANGE), []):
             for chunk in _chunks(digests):
                 self._compare(chunk)
@@ -80,7 +63,7 @@ class Comparison:
             advance(self.report.documents)
         self._recheck_suspects()
 
-    def extras(self, presence: Presence, index_ids: Iterable[str], advance: Callable[[int], None]) -> None:
+    def extras(self, index_ids: Iterable[str], advance: Callable[[int], None]) -> None:
         """Look up every id of the index in the database; `documents` has reported unreadable rows already.
 
         Raises:
@@ -88,10 +71,11 @@ class Comparison:
         """
         seen, sample = 0, self.report.sample
         self._reported = {Verdict.UNREADABLE}
-        for page in _pages(index_ids, _RANGE):
+        listed = iter(index_ids)
+        while page := list(islice(listed, _RANGE)):
             seen += len(page)
             chosen = page if sample is None else [id_ for id_ in page if sample.holds(id_)]
-            stamps = presence.read(chosen).stamps
+            stamps = self.sides.database.stamps(chosen)
             for id_ in chosen:
                 if id_ not in stamps:
                     self._suspect(id_, _UNKNOWN_BYTES)
@@ -100,7 +84,7 @@ class Comparison:
         self._recheck_suspects()
 
     def _compare(self, chunk: list[Digest]) -> None:
-        indexed = self.index.read([digest.id for digest in chunk])
+        indexed = self.sides.documents.read([digest.id for digest in chunk])
         for digest in chunk:
             stored = indexed.get(digest.id)
             if not digest.readable:
@@ -108,7 +92,7 @@ class Comparison:
             elif stored is None or digest.digest is None:
                 same = stored is None and digest.digest is None
             else:
-                same = not self.recheck.contents or digest_of(stored.source) == digest.digest
+                same = not self.report.contents or digest_of(stored.source) == digest.digest
             if not same:
                 self._suspect(digest.id, digest.size)
 
@@ -122,17 +106,17 @@ class Comparison:
         if not suspects:
             return
         wrong = []
-        for finding in self.recheck.run(suspects):
+        for finding in self.sides.recheck.run(suspects):
             if finding.verdict not in self._reported:
                 self.report.count_finding(finding)
             if finding.verdict.is_drift:
                 wrong.append(finding.id)
-        if wrong and self.rebuild is not None and self.report.repair is not None:
-            self._repair(self.rebuild, self.report.repair, wrong)
+        if wrong and self.report.repair is not None:
+            self._repair(self.report.repair, wrong)
 
-    def _repair(self, rebuild_: Rebuild, repair: Repair, wrong: list[str]) -> None:
-        refused, _ = rebuild_(wrong)
-        for finding in self.recheck.run(wrong):
+    def _repair(self, repair: Repair, wrong: list[str]) -> None:
+        refused, _ = self.sides.rebuild(wrong)
+        for finding in self.sides.recheck.run(wrong):
             # A changing document is written by the stream anyway.
             if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
                 repair.repaired += 1
@@ -155,12 +139,6 @@ def _chunks(digests: list[Digest]) -> Iterator[list[Digest]]:
         size += digest.size
     if chunk:
         yield chunk
-
-
-def _pages(ids_: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(ids_)
-    while page := list(islice(iterator, size)):
-        yield page
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +200,8 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             contents=not target.pipelines(index),
             repair=Repair() if options.repair else None,
         )
-        _compare(inspection, target, endpoints, applied, report, reporter=reporter)
+        with open_sides(inspection, target, applied, known) as sides:
+            _compare(applied.documents, sides, report, reporter)
         if not target.key.sink:
             with contextlib.suppress(HeadraceError):  # a user that may only read; a run then shows none
                 _note(Verifications(applied.client, target.key), report)
@@ -238,51 +217,21 @@ def _note(results: Verifications, report: Report) -> None:
     results.note(report.index, summary, drift)
 
 
-def _compare(
-    inspection: Inspection,
-    target: SinkTarget,
-    endpoints: Endpoints,
-    applied: AppliedPosition,
-    report: Report,
-    *,
-    reporter: Reporter,
-) -> None:
+def _compare(client: Client, sides: GenerationSides, report: Report, reporter: Reporter) -> None:
     """Compare, put the results into the report, and repair where it asks for that."""
-    index, client = report.index, applied.documents
-    spec, catalog = inspection.project.specs[index], inspection.catalog
-    with contextlib.ExitStack() as held:
-        session = held.enter_context(ReadSession(endpoints.database))
-        database = DatabaseDocuments(session, spec, catalog)
-        routed = spec.routing is not None
-        documents = IndexDocuments(client, report.generation, routed=routed)
-        pipeline = StreamProgress(applied)
-        drops, contents = spec.transform is not None, report.contents
-        recheck = Recheck(
-            database, documents, pipeline.reached, database.levels, contents=contents, drops=drops
-        )
-        build_again = None
-        if report.repair is not None:
-            writer = open_writer(
-                client,
-                {index: write_alias(report.generation)},
-                target.writer_options(),
-                {index} if routed else (),
-            )
-            held.enter_context(contextlib.closing(writer))
-            build_again = partial(rebuild, index, database, writer, applied)
-        comparison = Comparison(report, documents, recheck, build_again)
-        began, generation = time.monotonic(), report.generation
-        refresh(client, generation)
-        total = count(client, generation)
-        expected = total if report.sample is None else round(total * report.sample.percent / 100)
-        with reporter.progress(f"{report.alias}: documents", expected) as advance:
-            comparison.documents(DigestRanges(session, spec, catalog, report.sample), advance)
-        # Again: the stream has written meanwhile, and ids are listed by a search.
-        refresh(client, generation)
-        with reporter.progress(f"{report.alias}: ids", total) as advance:
-            comparison.extras(Presence(session, spec, catalog), ids(client, generation), advance)
-        report.seconds = time.monotonic() - began
-        report.undecided.why, report.undecided.remedy = pipeline.why, pipeline.remedy
+    comparison, generation = Comparison(report, sides), report.generation
+    began = time.monotonic()
+    refresh(client, generation)
+    total = count(client, generation)
+    expected = total if report.sample is None else round(total * report.sample.percent / 100)
+    with reporter.progress(f"{report.alias}: documents", expected) as advance:
+        comparison.documents(advance)
+    # Again: the stream has written meanwhile, and ids are listed by a search.
+    refresh(client, generation)
+    with reporter.progress(f"{report.alias}: ids", total) as advance:
+        comparison.extras(ids(client, generation), advance)
+    report.seconds = time.monotonic() - began
+    report.undecided.why, report.undecided.remedy = sides.progress.why, sides.progress.remedy
 
 
 def find_served_generation(
@@ -299,8 +248,7 @@ def find_served_generation(
     Raises:
         HeadraceError: SCHEMA_CHANGED, SLOT_UNKNOWN; mistakes in the files.
     """
-    wrong = tuple(finding.error for finding in inspection.findings if finding.level == "error")
-    if wrong:
+    if wrong := [finding.error for finding in inspection.findings if finding.level == "error"]:
         raise ErrorGroup(wrong)
     served = state.served(index)
     if state.phase != "following" or served is None:
