@@ -100,14 +100,10 @@ def document_type(spec: IndexSpec, database: ColumnTypes | None, names: TypeName
         name: the name of the type.
     """
     properties = _Reader(database, names, spec).properties(spec.fields, spec.table, (spec.name,))
-    return JsonObject(name, properties, _describe(spec))
-
-
-def _describe(spec: IndexSpec) -> str:
-    """Say what a document of an index is."""
     row = f"A document of {spec.name}: a row of {spec.table}"
     changed = f", before {spec.transform} changes it" if spec.transform is not None else ""
-    return "\n\n".join(filter(None, (spec.description, f"{row}{changed}.")))
+    description = "\n\n".join(filter(None, (spec.description, f"{row}{changed}.")))
+    return JsonObject(name, properties, description)
 
 
 class _Reader:
@@ -155,10 +151,9 @@ class _Reader:
         if field.transforms and isinstance(type_, JsonList):
             type_ = JsonList(union(STRING, NULL))
         if field.variants:
-            values = (
-                field.variants if not isinstance(field.default, str) else (*field.variants, field.default)
-            )
-            type_ = _with_choice(type_, JsonChoice(self._names.name(*path), tuple(dict.fromkeys(values))))
+            default = (field.default,) if isinstance(field.default, str) else ()
+            values = tuple(dict.fromkeys((*field.variants, *default)))
+            type_ = _with_choice(type_, JsonChoice(self._names.name(*path), values))
         if field.default is None:
             return self._or_null(type_, table, (field.column,), required=field.required)
         return type_ if _holds(type_, field.default) else union(type_, _BY_PYTHON[type(field.default)])
@@ -203,19 +198,15 @@ class _Reader:
             return INTEGER
         if field.op == "avg":
             return union(NUMBER, NULL)
-        if field.op == "ids":
-            return JsonList(self._ids(field))
-        if self._database is None or field.column is None:
+        name = field.column or next(iter(field.primary_key), None)  # of `ids` the key
+        if self._database is None or name is None:
             type_ = _BY_TAG[field.value_type or "text"]
         else:
-            type_ = self._column_type(field.table, field.column, ())
-        return union(type_, NULL)
-
-    def _ids(self, field: AggregateField) -> JsonType:
-        if self._database is None:
-            return _BY_TAG[field.value_type or "text"]
-        type_ = self._column_type(field.table, field.primary_key[0], ())
-        return type_ if self._not_null(field.table, field.primary_key) else union(type_, NULL)
+            type_ = self._column_type(field.table, name, ())
+        if field.op != "ids":
+            return union(type_, NULL)
+        is_there = self._database is None or self._not_null(field.table, field.primary_key)
+        return JsonList(type_ if is_there else union(type_, NULL))
 
     # what the database knows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -129,6 +129,39 @@ def _definitions(type_: JsonType) -> Iterator[Definition]:
             yield type_
         case _:
             pass
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSyntax:
+    """How a language writes types.
+
+    Attributes:
+        scalars: its names of the types of single values, where they are other ones than here.
+        list: a list, with {} in place of the elements' type.
+        map: an object whose keys are data, with {} in place of the values' type.
+        constant: writes the type of a value that is always the same.
+    """
+
+    scalars: Mapping[str, str]
+    list: str
+    map: str
+    constant: Callable[[str | int | bool], str]
+
+    def write(self, type_: JsonType) -> str:
+        """Write a type; one that has a name is defined elsewhere."""
+        match type_:
+            case JsonScalar(name):
+                return self.scalars.get(name, name)
+            case JsonConstant(value):
+                return self.constant(value)
+            case JsonList(element):
+                return self.list.format(self.write(element))
+            case JsonMap(value):
+                return self.map.format(self.write(value))
+            case JsonUnion(types):
+                return " | ".join(map(self.write, types))
+            case JsonObject(name=name) | JsonChoice(name=name):
+                return name
 
 
 class TypeNames:

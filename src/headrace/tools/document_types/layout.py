@@ -16,6 +16,6 @@ def wrap_paragraphs(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def quote(text: str) -> str:
-    """Quote a text as Python and TypeScript both read it."""
+def quote(text: object) -> str:
+    """Quote a text as Python and TypeScript both read it; another value is written as in JSON."""
     return json.dumps(text, ensure_ascii=False)

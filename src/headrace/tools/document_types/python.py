@@ -10,26 +10,25 @@ from collections.abc import Iterable, Sequence
 from headrace.tools.document_types.json_type import (
     Definition,
     JsonChoice,
-    JsonConstant,
-    JsonList,
-    JsonMap,
     JsonObject,
     JsonProperty,
-    JsonScalar,
-    JsonType,
-    JsonUnion,
+    TypeSyntax,
 )
 from headrace.tools.document_types.layout import quote, wrap_paragraphs
 
 _WIDTH = 88
-_SCALARS = {
-    "null": "None",
-    "boolean": "bool",
-    "integer": "int",
-    "number": "float",
-    "string": "str",
-    "any": "Any",
-}
+
+
+def _constant(value: str | int | bool) -> str:
+    return f"Literal[{quote(value) if isinstance(value, str) else value}]"
+
+
+_TYPES = TypeSyntax(
+    {"null": "None", "boolean": "bool", "integer": "int", "number": "float", "string": "str", "any": "Any"},
+    "list[{}]",
+    "dict[str, {}]",
+    _constant,
+)
 
 
 def render_module(head: str, parts: Sequence[Definition]) -> str:
@@ -39,9 +38,8 @@ def render_module(head: str, parts: Sequence[Definition]) -> str:
     used = [name for name in ("Any", "Literal", "TypedDict") if re.search(rf"\b{name}\b", body)]
     imports = f"from typing import {', '.join(used)}\n" if used else ""
     text = f"{_docstring(head, '')}\n\n{imports}\n\n{body}\n"
-    compile(
-        text, "types of documents", "exec"
-    )  # names come from files and databases: none leaves a broken module
+    # Names come from files and databases: none leaves a broken module.
+    compile(text, "types of documents", "exec")
     return text
 
 
@@ -56,7 +54,7 @@ def _can_be_class(members: Iterable[JsonProperty]) -> bool:
 
     Python folds compatibility characters in names (ﬁ becomes fi), so a key with one is no name of its own.
     """
-    annotations = " ".join(_type(member.type) for member in members)
+    annotations = " ".join(_TYPES.write(member.type) for member in members)
     # What is quoted is a value of a Literal, and no name.
     used = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", annotations)))
     return all(
@@ -75,7 +73,7 @@ def _class(type_: JsonObject) -> str:
     if type_.description:
         lines += [_docstring(type_.description, "    "), *([""] if members else [])]
     for member in members:
-        lines.append(f"    {member.key}: {_type(member.type)}")
+        lines.append(f"    {member.key}: {_TYPES.write(member.type)}")
         if member.description:
             lines.append(_docstring(member.description, "    "))
     if not members and not type_.description:
@@ -92,7 +90,7 @@ def _dictionary(type_: JsonObject) -> str:
         "    {",
     ]
     for member in type_.properties:
-        entry = f"        {quote(member.key)}: {_type(member.type)},"
+        entry = f"        {quote(member.key)}: {_TYPES.write(member.type)},"
         comment = _comment(member.description, "        ") if member.description else []
         if len(comment) == 1 and len(entry) + len(comment[0]) <= _WIDTH + 6:
             lines.append(f"{entry}  {comment[0].strip()}")
@@ -107,22 +105,6 @@ def _choice(definition: JsonChoice) -> str:
     if len(line) <= _WIDTH:
         return line
     return "\n".join([f"{definition.name} = Literal[", *(f"    {value}," for value in values), "]"])
-
-
-def _type(type_: JsonType) -> str:
-    match type_:
-        case JsonScalar(name):
-            return _SCALARS[name]
-        case JsonConstant(value):
-            return f"Literal[{quote(value) if isinstance(value, str) else value}]"
-        case JsonList(element):
-            return f"list[{_type(element)}]"
-        case JsonMap(value):
-            return f"dict[str, {_type(value)}]"
-        case JsonUnion(types):
-            return " | ".join(_type(alternative) for alternative in types)
-        case JsonObject(name=name) | JsonChoice(name=name):
-            return name
 
 
 def _docstring(text: str, indent: str) -> str:

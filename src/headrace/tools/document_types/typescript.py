@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
-from headrace.tools.document_types.json_type import (
-    Definition,
-    JsonChoice,
-    JsonConstant,
-    JsonList,
-    JsonMap,
-    JsonObject,
-    JsonScalar,
-    JsonType,
-    JsonUnion,
-)
+from headrace.tools.document_types.json_type import Definition, JsonChoice, TypeSyntax
 from headrace.tools.document_types.layout import quote, wrap_paragraphs
 
 _WIDTH = 88
-_SCALARS = {
-    "null": "null",
-    "boolean": "boolean",
-    "integer": "number",
-    "number": "number",
-    "string": "string",
-    "any": "unknown",
-}
+_TYPES = TypeSyntax({"integer": "number", "any": "unknown"}, "Array<{}>", "Record<string, {}>", quote)
 _NAME = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
 
@@ -47,24 +29,8 @@ def _part(part: Definition) -> str:
     for member in part.properties:
         lines += [_comment(member.description, "  ")] if member.description else []
         key = member.key if _NAME.fullmatch(member.key) else quote(member.key)
-        lines.append(f"  {key}{optional}: {_type(member.type)};")
+        lines.append(f"  {key}{optional}: {_TYPES.write(member.type)};")
     return "\n".join([*lines, "}"])
-
-
-def _type(type_: JsonType) -> str:
-    match type_:
-        case JsonScalar(name):
-            return _SCALARS[name]
-        case JsonConstant(value):
-            return json.dumps(value, ensure_ascii=False)
-        case JsonList(element):
-            return f"Array<{_type(element)}>"
-        case JsonMap(value):
-            return f"Record<string, {_type(value)}>"
-        case JsonUnion(types):
-            return " | ".join(_type(alternative) for alternative in types)
-        case JsonObject(name=name) | JsonChoice(name=name):
-            return name
 
 
 def _comment(text: str, indent: str) -> str:
