@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -80,49 +81,64 @@ def apply(text: str, edit: Edit, facts: DatabaseFacts) -> str:
     return changed
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The table of a join, or of an object in it, the key of its rows by the file, and its fields."""
+
+    table: Table
+    key: tuple[str, ...]
+    fields: tuple[Field, ...]
+
+
 def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
     """Apply an edit that needs the table."""
-    spec = parse(text, "schema", "index")
-    table, fields = _find(spec, edit.at, facts)
+    place = _find(parse(text, "schema", "index"), edit.at, facts)
     if edit.op in _OF_FIELDS:
-        return _OF_FIELDS[edit.op](text, edit, facts, table, fields)
-    name = "" if edit.column is None else write_name(_column_of(table, edit.column).name)
+        return _OF_FIELDS[edit.op](text, edit, facts, place)
+    name = "" if edit.column is None else write_name(_column_of(place.table, edit.column).name)
     if edit.op == "soft_delete":
         return set_word(text, edit.at, "soft_delete", f"{{column: {name}}}" if name else None)
     if edit.op == "order":
         direction = ", direction: desc" if edit.value == "desc" else ""
         return set_word(text, edit.at, "order_by", f"[{{column: {name}{direction}}}]" if name else None)
-    return add_item(text, edit.at, "filters", [_filter(edit, table)])
+    return add_item(text, edit.at, "filters", [_filter(edit, place.table)])
 
 
-def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
-    column = _column_of(table, edit.column)
+def _column(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
+    column = _column_of(place.table, edit.column)
     if not edit.on:
-        for path, each in owned_fields(fields, edit.at):
-            if reads_column(each, column.name):
-                text = remove_field(text, path)
-        return text
+        return _without(text, edit, place, lambda field: reads_column(field, column.name))
     # The page does not offer such a column, but its tables may be older than the database.
     if (reason := why_not(column)) is not None:
-        raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
-    return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(edit, fields)))
+        cause = f"{place.table.name}.{column.name}: {reason}"
+        raise HeadraceError(Kind.USAGE, cause, "Choose another column.")
+    lines = facts.suggester.column(place.table, column, _keys(edit, place.fields))
+    return add_item(text, edit.at, "fields", lines)
 
 
-def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
-    relation = _relation_of(text, edit, facts, table)
-    if edit.on:
-        return add_item(text, edit.at, "fields", facts.suggester.join(table, relation, _keys(edit, fields)))
-    for path, each in owned_fields(fields, edit.at):
-        if isinstance(each, JoinField) and relation.is_of(each):
+def _relation(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
+    relation = _relation_of(edit, facts, place)
+    if not edit.on:
+        return _without(
+            text, edit, place, lambda field: isinstance(field, JoinField) and relation.is_of(field)
+        )
+    lines = facts.suggester.join(place.table, relation, _keys(edit, place.fields))
+    return add_item(text, edit.at, "fields", lines)
+
+
+def _without(text: str, edit: Edit, place: _Place, is_meant: Callable[[Field], bool]) -> str:
+    """Return a text without some of the fields of a row."""
+    for path, field in owned_fields(place.fields, edit.at):
+        if is_meant(field):
             text = remove_field(text, path)
     return text
 
 
-def _aggregate(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
-    relation = _relation_of(text, edit, facts, table)
+def _aggregate(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
+    relation = _relation_of(edit, facts, place)
     target = facts.catalog[relation.target]
     column = None if edit.column is None else _column_of(target, edit.column)
-    lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(edit, fields))
+    lines = facts.suggester.aggregate(place.table, relation, edit.word, column, _keys(edit, place.fields))
     return add_item(text, edit.at, "fields", lines)
 
 
@@ -150,32 +166,21 @@ def _value(text: str, column: Column) -> str:
     return text if is_literal else write_scalar(text)
 
 
-def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Table, tuple[Field, ...]]:
-    """Return the table of a join, or of an object in it, and its fields; of the root where `at` is empty."""
-    name, fields = spec.table, spec.fields
-    for key in at:
-        found = next((each for each in fields if each.key == key), None)
+def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> _Place:
+    """Return the place of a join, or of an object in it; of the root where `at` is empty."""
+    name, key, fields = spec.table, spec.primary_key, spec.fields
+    for step in at:
+        found = next((each for each in fields if each.key == step), None)
         if not isinstance(found, JoinField | ObjectField):
             raise HeadraceError(
                 Kind.USAGE, f"the schema has no join {'.'.join(at)}", "It has changed meanwhile: look again."
             )
-        name = found.table if isinstance(found, JoinField) else name
+        if isinstance(found, JoinField):
+            name, key = found.table, found.primary_key
         fields = found.fields
     if name not in facts.catalog:
         raise HeadraceError(Kind.USAGE, f"the database has no table {name}", "Read the tables again.")
-    return facts.catalog[name], fields
-
-
-def _key(spec: IndexSpec, at: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns by which the file identifies the rows at `at`."""
-    key, fields = spec.primary_key, spec.fields
-    for step in at:
-        found = next(
-            each for each in fields if each.key == step and isinstance(each, JoinField | ObjectField)
-        )
-        key = found.primary_key if isinstance(found, JoinField) else key
-        fields = found.fields
-    return key
+    return _Place(facts.catalog[name], key, fields)
 
 
 def _keys(edit: Edit, fields: Sequence[Field]) -> set[str]:
@@ -190,9 +195,8 @@ def _column_of(table: Table, name: str | None) -> Column:
     return column
 
 
-def _relation_of(text: str, edit: Edit, facts: DatabaseFacts, table: Table) -> TableRelation:
-    key = _key(parse(text, "schema", "index"), edit.at)
-    for relation in find_relations(facts.catalog, table, key):
+def _relation_of(edit: Edit, facts: DatabaseFacts, place: _Place) -> TableRelation:
+    for relation in find_relations(facts.catalog, place.table, place.key):
         if relation.id == edit.relation:
             return relation
-    raise HeadraceError(Kind.USAGE, f"{table.name} has no such relation", "Read the tables again.")
+    raise HeadraceError(Kind.USAGE, f"{place.table.name} has no such relation", "Read the tables again.")
