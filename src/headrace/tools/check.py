@@ -94,11 +94,6 @@ class Problem:
         }
 
 
-def warning(kind: Kind, text: str) -> Problem:
-    """Build a warning without a place."""
-    return Problem("warning", HeadraceError(kind, text))
-
-
 @dataclass
 class CheckReport:
     """What was found.
@@ -117,13 +112,13 @@ class CheckReport:
     run: str | None = None
     on_gap: OnGap | None = None
 
-    def add(self, errors: Iterable[HeadraceError]) -> None:
-        """Add errors that keep a run from starting."""
-        self.problems += [Problem("error", error) for error in errors]
+    def add(self, errors: Iterable[HeadraceError], level: Level = "error") -> None:
+        """Add errors; `setup`: those that keep a run from starting until `headrace setup` has been run."""
+        self.problems += [Problem(level, error) for error in errors]
 
-    def add_outstanding(self, errors: Iterable[HeadraceError]) -> None:
-        """Add errors that keep a run from starting until `headrace setup` has been run."""
-        self.problems += [Problem("setup", error) for error in errors]
+    def warn(self, kind: Kind, *texts: str) -> None:
+        """Add warnings without a place."""
+        self.add((HeadraceError(kind, text) for text in texts), "warning")
 
     def of(self, level: Level) -> list[Problem]:
         """Return the problems of one level, in the order in which they were found."""
@@ -175,12 +170,12 @@ def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool
     # As they stand in the files: who mends them goes from top to bottom.
     report.problems += sorted(found, key=_place)
     report.add(inspection.other_problems)
-    report.problems += _server_warnings(inspection, runs=report.run is not None)
+    _warn_of_server(inspection, report)
     report.add(inspection.setup.refused)
-    report.add_outstanding(inspection.setup.outstanding)
+    report.add(inspection.setup.outstanding, "setup")
     fits = not any(finding.level == "error" for finding in inspection.findings)
     if plans and fits:
-        report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
+        report.warn(Kind.REPLICA_IDENTITY, *inspection.setup.warnings)
         report.steps += inspection.setup.steps
         report.proposed += inspection.setup.proposed
         report.coverage += inspection.coverage
@@ -215,8 +210,7 @@ def _report_gap(gap: GapError, report: CheckReport) -> None:
         report.add([gap])
         return
     remedy = "The next `headrace run` rebuilds everything; searches use the present indexes until then."
-    known = HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)
-    report.problems.append(Problem("warning", known))
+    report.add([HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)], "warning")
 
 
 def _place(entry: Problem) -> tuple[str, int, int]:
@@ -235,7 +229,7 @@ def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints,
     except HeadraceError as error:
         text = f"the sink {target.name!r}: {error.cause}"
         if error.retry is Retry.BACK_OFF:
-            report.problems.append(warning(error.kind, text))
+            report.warn(error.kind, text)
         else:
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
@@ -244,7 +238,7 @@ def _check_cluster(project: Project, target: SinkTarget, client: Client, report:
     """Check the indexes in a cluster: each is created empty under a temporary name, and deleted."""
     client.wait_until_ready(_SINK_SECONDS)
     report.add(find_others(client, target.lease_key, project.specs))
-    report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
+    report.warn(Kind.CONFIG, *connection_warnings([client.endpoint]))
     for pipeline in dict.fromkeys(found for name in project.specs for found in target.pipelines(name)):
         report.add(_try(partial(check_pipeline, client, pipeline)))
     alike: dict[str, list[str]] = {}
@@ -256,7 +250,7 @@ def _check_cluster(project: Project, target: SinkTarget, client: Client, report:
         look = partial(_problems_of, project, target, client, of_first)
         for problems, risks in threads.map(look, project.specs):
             report.add(problems)
-            report.problems += [warning(Kind.CONFIG, text) for text in risks]
+            report.warn(Kind.CONFIG, *risks)
 
 
 def _problems_of(
@@ -307,18 +301,16 @@ def _try(action: Callable[[], object]) -> list[HeadraceError]:
     return []
 
 
-def _server_warnings(inspection: Inspection, *, runs: bool) -> list[Problem]:
-    found = []
-    if inspection.server.max_slot_wal_keep_size is None:
-        text = (
-            "max_slot_wal_keep_size is -1: while Headrace is stopped the server keeps its log without limit"
-        )
-        found.append(warning(Kind.DISK, text))
+def _warn_of_server(inspection: Inspection, report: CheckReport) -> None:
     slot = inspection.slot
-    if slot is not None and slot.reader is not None and not runs:
+    if inspection.server.max_slot_wal_keep_size is None:
+        report.warn(
+            Kind.DISK,
+            "max_slot_wal_keep_size is -1: while Headrace is stopped the server keeps its log without limit",
+        )
+    if slot is not None and slot.reader is not None and report.run is None:
         text = f"the slot {slot.name!r} is being read ({slot.reader}): a run would wait for its end"
-        found.append(warning(Kind.SLOT_IN_USE, text))
+        report.warn(Kind.SLOT_IN_USE, text)
     if slot is not None and slot.wal_status == "unreserved":
         text = f"the slot {slot.name!r} is about to be lost: it holds back more than max_slot_wal_keep_size"
-        found.append(warning(Kind.SLOT_LOST, text))
-    return found
+        report.warn(Kind.SLOT_LOST, text)
