@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import casts_statement, conditions_statement
@@ -15,7 +13,7 @@ from headrace.catalog.binding import complete
 from headrace.catalog.fingerprint import type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
-from headrace.errors import HeadraceError, Kind, Place
+from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key, key_of_id
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.units import size
@@ -51,7 +49,7 @@ class RootRow:
             the console may not see rows.
     """
 
-    exists: bool
+    exists: bool = False
     excluded: tuple[Filter, ...] = ()
     deleted: bool = False
     body: bytes | None = None
@@ -90,13 +88,9 @@ class DocumentTrace:
     secondary: Mapping[str, str]
     altered: bool = False
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the index holds the document as the database has it now."""
-        return _is_current(self.row, self.stored, altered=self.altered)
-
 
 def _is_current(row: RootRow, stored: StoredDocument | None, *, altered: bool) -> bool:
+    """Return whether an index holds a document as the database has it now."""
     if row.body is None or stored is None:
         return False
     return altered or row.body == stored.source or first_difference(row.body, stored.source) is None
@@ -135,9 +129,8 @@ class Explainer:
                 files_hash = self._hash(session, spec, catalog)
             state = applied.state()  # not older than the row
             shown, stored = _read_document(applied, state, spec, id_)
-            quarantined = None
-            if shown is not None:
-                quarantined = Quarantine(applied.client, applied.key).get(shown.generation, id_)
+            quarantine = Quarantine(applied.client, applied.key)
+            quarantined = None if shown is None else quarantine.get(shown.generation, id_)
             deferred = self._is_deferred(applied, state, shown, key_of_id(id_, len(spec.primary_key)))
         secondary = {
             name: self._look(target, spec, id_, row)
@@ -199,9 +192,7 @@ def _read_document(
 
 def _with_short_timeouts(endpoints: Endpoints) -> Endpoints:
     secondary = {name: _with_short_timeouts(own) for name, own in endpoints.secondary.items()}
-    return dataclasses.replace(
-        endpoints, sink=endpoints.sink.with_timeout(_TIMEOUT_SECONDS), secondary=secondary
-    )
+    return replace(endpoints, sink=endpoints.sink.with_timeout(_TIMEOUT_SECONDS), secondary=secondary)
 
 
 def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) -> RootRow:
@@ -212,25 +203,23 @@ def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) 
     """
     plan, key = plan_document(spec, catalog), key_of_id(id_, len(spec.primary_key))
     if len(key) != len(plan.key):
-        return RootRow(exists=False)
+        return RootRow()
     parameters = [[part] for part in key]
     try:
         session.query(casts_statement(plan), parameters)
     except HeadraceError as error:
         if error.kind is not Kind.DATABASE:
             raise
-        return RootRow(exists=False)  # no value of the key's type reads like that
+        return RootRow()  # no value of the key's type reads like that
     rows = session.query(conditions_statement(plan), parameters)
     if not rows:
-        return RootRow(exists=False)
+        return RootRow()
     *met, deleted = rows[0]
-    excluded = tuple(
-        condition.filter for condition, holds in zip(plan.conditions, met, strict=True) if not holds
-    )
+    excluded = (condition.filter for condition, holds in zip(plan.conditions, met, strict=True) if not holds)
     look = DatabaseDocuments(session, spec, catalog).look([id_])
     return RootRow(
         exists=True,
-        excluded=excluded,
+        excluded=tuple(excluded),
         deleted=bool(deleted),
         body=look.documents.get(id_),
         unreadable=id_ in look.unreadable,
@@ -246,23 +235,20 @@ def answer(trace: DocumentTrace) -> Explanation:
         remedy = f"headrace quarantine list {name} shows why; once that is mended: … retry {name}"
         return Explanation(verdict, facts, remedy, "bad")
     if row.unreadable:
-        verdict = f"{name}/{id_} cannot be read from its rows"
-        return Explanation(
-            verdict, facts, f"headrace preview {name} --id {shlex.quote(id_)} shows why", "bad"
-        )
+        remedy = f"headrace preview {name} --id {shlex.quote(id_)} shows why"
+        return Explanation(f"{name}/{id_} cannot be read from its rows", facts, remedy, "bad")
     if row.body is None and stored is None:
         return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts, right=True)
-    if trace.is_current:
+    if _is_current(row, stored, altered=trace.altered):
         state = ", altered by an ingest pipeline" if trace.altered else " as the database has it now"
         return Explanation(f"{name}/{id_} is in the index{state}", facts, tone="good", right=True)
-    what = (
-        f"{name}/{id_} is not in the index yet"
-        if stored is None
-        else f"{name}/{id_} is still in the index, but should not be: {_why_none(trace)}"
-        if row.body is None
-        else f"{name}/{id_} is in the index in an earlier state"
-    )
-    return _late(trace, what, facts)
+    if stored is None:
+        what = "is not in the index yet"
+    elif row.body is None:
+        what = f"is still in the index, but should not be: {_why_none(trace)}"
+    else:
+        what = "is in the index in an earlier state"
+    return _late(trace, f"{name}/{id_} {what}", facts)
 
 
 def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -> Explanation:
@@ -329,20 +315,13 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
     behind = max(0, trace.end - state.applied)
     yield "applied", f"{format_lsn(state.applied)}, {size(behind)} behind the log"
     yield "deferred", _DEFERRED[trace.deferred]
-    if trace.quarantined is None:
-        yield "in quarantine", "no"
-    else:
-        entry = trace.quarantined
-        yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}"
+    entry = trace.quarantined
+    yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}" if entry is not None else "no"
     for name, says in trace.secondary.items():
         yield f"sink {name}", says
 
 
 _DEFERRED = {True: "yes", False: "no", None: f"maybe: more than {_MOST_BATCHES} batches of documents are"}
-
-
-def _short(place: Place) -> str:
-    return str(replace(place, file=Path(place.file.name), column=None))
 
 
 def _filter(condition: Filter) -> str:
@@ -352,4 +331,4 @@ def _filter(condition: Filter) -> str:
     else:
         values = ", ".join(str(value) for value in condition.values)
         text = " ".join(filter(None, (condition.column, condition.op, values)))
-    return f"{text} ({_short(condition.place)})"
+    return f"{text} ({condition.place.file.name}:{condition.place.line})"

@@ -82,8 +82,7 @@ class DeploymentFolder:
         deployment = self.deployment()
         entries = () if deployment is None else deployment.indexes
         known = {os.path.relpath(entry.schema_path, self.folder): entry.name for entry in entries}
-        found = sorted(self.folder.glob("*.schema.y*ml")) if self.folder.is_dir() else []
-        for file in found:
+        for file in sorted(self.folder.glob("*.schema.y*ml")):
             if file.name not in known:
                 known[file.name] = suggest_index_name(file.name.partition(".")[0], known.values())
         return known
@@ -140,14 +139,12 @@ class DeploymentFolder:
         """Return the deployment file with the index; None where it has it."""
         deployment = self.deployment()
         if deployment is None:
-            indexes = {schema.index: schema.file}
-            return suggest_deployment(
-                self.url, indexes, opensearch_url=self.sink, slot=suggest_slot(database)
-            )
+            indexes, slot = {schema.index: schema.file}, suggest_slot(database)
+            return suggest_deployment(self.url, indexes, opensearch_url=self.sink, slot=slot)
         path = self._path(schema.file).absolute()
         paths = {entry.name: entry.schema_path for entry in deployment.indexes}
         # The index is there already, perhaps under another name than the file suggests.
-        if any(_is_same(known, path) for known in paths.values()):
+        if any(os.path.normpath(known) == os.path.normpath(path) for known in paths.values()):
             return None
         if schema.index in paths:
             raise HeadraceError(
@@ -174,10 +171,6 @@ class DeploymentFolder:
 def fingerprint(data: bytes | None) -> str:
     """Return what tells two contents of a file apart; empty for no file."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return Path(os.path.normpath(one)) == Path(os.path.normpath(other))
 
 
 def _encode(text: str, before: bytes | None) -> bytes:

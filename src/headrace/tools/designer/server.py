@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from starlette.applications import Starlette
@@ -27,16 +26,17 @@ from headrace.schema.json_schema import EDITOR_LINE
 from headrace.status.bodies import NoOptions, read_body
 from headrace.status.console.render import StaticFile, static_files
 from headrace.status.protection import allows_host
-from headrace.status.refusal import Refusal
+from headrace.status.refusal import NO_STORE, Refusal
 from headrace.status.serving import HttpServer
 from headrace.tools.check import Problem
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.edits import Edit, apply, parse
 from headrace.tools.designer.files import ChangedMeanwhileError, DeploymentFolder, SchemaFile
 from headrace.tools.designer.view import describe_schema, describe_tables
+from headrace.tools.index_cost import IndexCost
 from headrace.tools.next_steps import NEXT, next_commands
+from headrace.tools.preview import PreviewedDocument
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _MOST_BYTES = 2 << 20
 
 
@@ -105,9 +105,7 @@ class DesignServer:
         self._http.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.stop()
 
     def _application(self) -> Starlette:
@@ -133,7 +131,7 @@ class DesignServer:
         async def answer(request: Request) -> Response:
             if (refused := self._refuse(request, needs_token=False)) is not None:
                 return refused
-            return Response(file.content, media_type=file.content_type, headers=_NO_STORE)
+            return Response(file.content, media_type=file.content_type, headers=NO_STORE)
 
         return answer
 
@@ -149,10 +147,9 @@ class DesignServer:
             except HeadraceError as error:
                 is_conflict = isinstance(error, ChangedMeanwhileError)
                 status = HTTPStatus.CONFLICT if is_conflict else HTTPStatus.UNPROCESSABLE_ENTITY
-                return _json({"problems": _problems(error)}, status)
+                return _wrong(error, status)
             except Exception as bug:  # noqa: BLE001 - the page tells it, and what was typed stays there
-                found = unexpected("the designer failed", bug)
-                return _json({"problems": _problems(found)}, HTTPStatus.INTERNAL_SERVER_ERROR)
+                return _wrong(unexpected("the designer failed", bug), HTTPStatus.INTERNAL_SERVER_ERROR)
 
         return Route(path, answer, methods=["POST"])
 
@@ -162,45 +159,35 @@ class DesignServer:
         origin = request.headers.get("origin", f"http://{host}")
         # A page elsewhere may have its own name lead to this machine; it then sends that name.
         if not allows_host(host, self._http.address, ()) or origin != f"http://{host}":
-            error = HeadraceError(
-                Kind.USAGE, "the Host header does not name this address", "Ask by the address."
-            )
-            return _json({"problems": _problems(error)}, HTTPStatus.MISDIRECTED_REQUEST)
+            cause = "the Host header does not name this address"
+            error = HeadraceError(Kind.USAGE, cause, "Ask by the address.")
+            return _wrong(error, HTTPStatus.MISDIRECTED_REQUEST)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         # A comparison that ends at the first wrong sign would tell how much of a guess is right.
         is_known = scheme == "Bearer" and secrets.compare_digest(token.encode(), self._token.encode())
         if is_known or not needs_token:
             return None
-        error = HeadraceError(
-            Kind.AUTHENTICATION,
-            "the request has no valid token",
-            "Open the address that `headrace design` printed.",
-        )
-        return _json({"problems": _problems(error)}, HTTPStatus.UNAUTHORIZED)
+        remedy = "Open the address that `headrace design` printed."
+        error = HeadraceError(Kind.AUTHENTICATION, "the request has no valid token", remedy)
+        return _wrong(error, HTTPStatus.UNAUTHORIZED)
 
     # What the page asks.
 
     def _describe(self, _: NoOptions) -> dict[str, Any]:
         """Describe the database and the files; what cannot be read is a problem beside the rest."""
-        problems: list[Problem] = []
-        tables: list[dict[str, Any]] = []
-        schemas: dict[str, str] = {}
+        answer: dict[str, Any] = {"tables": [], "files": [], "problems": []}
         try:
-            tables = describe_tables(self._database.known())
+            answer["tables"] = describe_tables(self._database.known())
         except HeadraceError as error:
-            problems += _errors(error)
+            answer["problems"] += _problems(error)
         try:
-            schemas = self._folder.files()
+            answer["files"] += (
+                {"file": file, "index": index} for file, index in self._folder.files().items()
+            )
         except HeadraceError as error:
-            problems += _errors(error)
-        return {
-            "place": self._database.place,
-            "folder": str(self._folder.folder),
-            "tables": tables,
-            "files": [{"file": file, "index": index} for file, index in schemas.items()],
-            "open": self._open_file,
-            "problems": [entry.as_data() for entry in problems],
-        }
+            answer["problems"] += _problems(error)
+        where = {"place": self._database.place, "folder": str(self._folder.folder), "open": self._open_file}
+        return {**where, **answer}
 
     def _refresh(self, body: NoOptions) -> dict[str, Any]:
         self._database.facts = None
@@ -240,30 +227,10 @@ class DesignServer:
     def _look(self, body: TextBody) -> dict[str, Any]:
         spec = parse(body.text, body.file, body.index)
         report = self._database.look(spec, body.id or None, another=body.another)
-        document, cost = report.document, report.cost
         return {
             "problems": [entry.as_data() for entry in report.problems],
-            "document": None
-            if document is None
-            else {
-                "id": document.id,
-                "body": None if document.body is None else indented(document.body.decode()),
-                "milliseconds": round(document.seconds * 1000, 1),
-            },
-            "cost": None
-            if cost is None
-            else {
-                "documents": cost.documents,
-                "bytes": round(cost.bytes),
-                "most_bytes": cost.most_bytes,
-                "lucene": round(cost.lucene_documents, 1),
-                "most_lucene": cost.most_lucene_documents,
-                "lists": {
-                    each.path: [round(each.nested, 1), each.most_nested]
-                    for each in cost.fields
-                    if each.type == "nested"
-                },
-            },
+            "document": None if report.document is None else _document(report.document),
+            "cost": None if report.cost is None else _cost(report.cost),
         }
 
     def _save(self, body: TextBody) -> dict[str, Any]:
@@ -277,13 +244,30 @@ class DesignServer:
         }
 
 
-def _errors(error: HeadraceError) -> list[Problem]:
-    return [Problem("error", each) for each in error_list(error)]
+def _document(document: PreviewedDocument) -> dict[str, Any]:
+    body = None if document.body is None else indented(document.body.decode())
+    return {"id": document.id, "body": body, "milliseconds": round(document.seconds * 1000, 1)}
+
+
+def _cost(cost: IndexCost) -> dict[str, Any]:
+    nested = (field for field in cost.fields if field.type == "nested")
+    return {
+        "documents": cost.documents,
+        "bytes": round(cost.bytes),
+        "most_bytes": cost.most_bytes,
+        "lucene": round(cost.lucene_documents, 1),
+        "most_lucene": cost.most_lucene_documents,
+        "lists": {field.path: [round(field.nested, 1), field.most_nested] for field in nested},
+    }
 
 
 def _problems(error: HeadraceError) -> list[dict[str, object]]:
-    return [entry.as_data() for entry in _errors(error)]
+    return [Problem("error", each).as_data() for each in error_list(error)]
+
+
+def _wrong(error: HeadraceError, status: HTTPStatus) -> Response:
+    return _json({"problems": _problems(error)}, status)
 
 
 def _json(content: dict[str, Any], status: int = HTTPStatus.OK) -> Response:
-    return JSONResponse(content, status_code=status, headers=_NO_STORE)
+    return JSONResponse(content, status_code=status, headers=NO_STORE)

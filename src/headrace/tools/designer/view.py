@@ -79,36 +79,24 @@ def _node(
     owned = list(owned_fields(fields, at))
     table = facts.catalog.tables.get(name)
     columns = () if table is None else table.columns
+    relations = () if table is None else find_relations(facts.catalog, table, key)
     return {
         "at": at,
         "table": str(name),
         "missing": table is None,
-        **_offered(table, key, owned, facts),
+        "primary_key": () if table is None else table.primary_key,
+        "columns": [_column(name, column, owned, facts) for column in columns],
+        "relations": [_relation(relation, owned, facts) for relation in relations],
         "aggregates": [_aggregate(path, field) for path, field in owned if isinstance(field, AggregateField)],
         "others": [{"at": path, "key": field.key} for path, field in owned if _is_other(field, columns)],
         "joins": [_join(path, field, facts) for path, field in owned if isinstance(field, JoinField)],
     }
 
 
-def _offered(
-    table: Table | None, key: tuple[str, ...], owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
-) -> Json:
-    """Describe what a table has that a document can take."""
-    if table is None:
-        return {"primary_key": [], "columns": [], "relations": []}
-    relations = find_relations(facts.catalog, table, key)
-    return {
-        "primary_key": table.primary_key,
-        "columns": [_column(table, column, owned, facts) for column in table.columns],
-        "relations": [_relation(relation, owned, facts) for relation in relations],
-    }
-
-
 def _is_other(field: Field, columns: Iterable[Column]) -> bool:
     """Whether a field is shown neither as a column, nor as a join, an aggregate or an object."""
-    if isinstance(field, JoinField | AggregateField | ObjectField):
-        return False
-    return not any(reads_column(field, column.name) for column in columns)
+    is_own = isinstance(field, JoinField | AggregateField | ObjectField)
+    return not is_own and not any(reads_column(field, column.name) for column in columns)
 
 
 def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
@@ -126,7 +114,7 @@ def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
 
 
 def _column(
-    table: Table, column: Column, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+    table: TableName, column: Column, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
 ) -> Json:
     taken = next((path for path, each in owned if reads_column(each, column.name)), None)
     return {
@@ -134,7 +122,7 @@ def _column(
         "type": column.type,
         "number": column.category == "N",
         "ordered": column.category in {"N", "D", "S", "E"},
-        "comment": facts.hints.comments.get((table.name, column.name), ""),
+        "comment": facts.hints.comments.get((table, column.name), ""),
         "at": taken,
         "why_not": why_not(column),
     }
