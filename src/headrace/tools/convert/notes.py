@@ -41,13 +41,13 @@ class Notes:
         self._lines = lines
         self._found: dict[Note, None] = {}
 
-    def differs(self, at: KeyPath, text: str, remedy: str = "") -> None:
+    def differs(self, at: KeyPath, text: str, remedy: str = "", *, is_open: bool = False) -> None:
         """Note that the value at `at` means something else in Headrace."""
-        self._found[Note(self._file, nearest_line(self._lines, at), text, remedy)] = None
+        self._found[Note(self._file, nearest_line(self._lines, at), text, remedy, is_open)] = None
 
     def left(self, at: KeyPath, text: str, remedy: str) -> None:
         """Note that the value at `at` could not be converted, and what to do about it."""
-        self._found[Note(self._file, nearest_line(self._lines, at), text, remedy, is_open=True)] = None
+        self.differs(at, text, remedy, is_open=True)
 
     def in_file_order(self) -> tuple[Note, ...]:
         """Return all notes, each once."""

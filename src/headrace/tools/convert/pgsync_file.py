@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,10 +22,10 @@ from pydantic import (
 
 from headrace.config.file_model import FileModel
 from headrace.config.problems import KeyPath, Locator, keys_of, nearest_line
+from headrace.config.text_files import parse_json, read_text
 from headrace.errors import ErrorGroup, Kind, LocatedError, Place
 from headrace.model.names import TableName
 from headrace.model.units import quantity
-from headrace.tools.convert.json_file import read_json
 from headrace.tools.convert.notes import Notes
 
 
@@ -189,15 +191,15 @@ class PgsyncIndex(_Object):
     @property
     def properties(self) -> dict[str, Any]:
         """The mappings of its documents' keys: all that `mapping` holds, or its `properties`."""
-        return self.mapping.get("properties", {}) if self._holds_whole_mapping() else self.mapping
+        return self.mapping.get("properties", {}) if self._holds_whole_mapping else self.mapping
 
     @property
     def more_mapping(self) -> dict[str, Any]:
         """What `mapping` holds beside properties (`dynamic_templates`)."""
-        if not self._holds_whole_mapping():
-            return {}
-        return {key: value for key, value in self.mapping.items() if key != "properties"}
+        more = {key: value for key, value in self.mapping.items() if key != "properties"}
+        return more if self._holds_whole_mapping else {}
 
+    @property
     def _holds_whole_mapping(self) -> bool:
         return "dynamic_templates" in self.mapping or isinstance(self.mapping.get("properties"), dict)
 
@@ -223,7 +225,8 @@ def read_pgsync(file: Path, variables: Mapping[str, str]) -> tuple[list[PgsyncIn
         ErrorGroup: CONFIG; every mistake.
         HeadraceError: CONFIG: it cannot be read, is no JSON, or holds no index.
     """
-    data, lines = read_json(file, "the schema of PGSync")
+    text = read_text(file, "the schema of PGSync", Kind.CONFIG)
+    data, lines = parse_json(file, text), _find_lines(text)
     # PGSync takes one index without a list around it, too.
     if isinstance(data, dict):
         data, lines = [data], {(0, *path): line for path, line in lines.items()}
@@ -243,3 +246,23 @@ def _known_keys(path: KeyPath) -> list[str]:
     """Return the keys of the object at a path, which the last word of it tells."""
     word = next((part for part in reversed(path) if isinstance(part, str)), "")
     return keys_of(_MODELS.get(word, PgsyncIndex))
+
+
+def _find_lines(text: str) -> dict[KeyPath, int]:
+    """Return the line of each value of a JSON text; nothing of a text with characters that YAML lacks."""
+    lines: dict[KeyPath, int] = {}
+
+    def note(path: KeyPath, node: yaml.Node | None) -> None:
+        assert node is not None, "JSON has a value"
+        lines[path] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                note((*path, key.value), value)
+        elif isinstance(node, yaml.SequenceNode):
+            for number, item in enumerate(node.value):
+                note((*path, number), item)
+
+    # JSON is YAML, except for tabs between its tokens.
+    with contextlib.suppress(yaml.YAMLError, RecursionError):
+        note((), yaml.compose(text.replace("\t", " "), yaml.BaseLoader))
+    return lines
