@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.config.problems import KeyPath, nearest_line
@@ -28,27 +28,33 @@ class Note:
         return f"{self.file}:{self.line}: {self.text}" + (f". {self.remedy}" if self.remedy else "")
 
 
+@dataclass(frozen=True, slots=True)
 class Notes:
-    """The notes on one file.
+    """The notes on one file, from a value in it on.
 
-    Args:
-        file: the file.
-        lines: the line of each of its values, by the keys that lead there.
+    Attributes:
+        lines: the line of each value of the file, by the keys that lead there.
+        place: the keys that lead to the value.
+        found: the notes on the whole file, each once.
     """
 
-    def __init__(self, file: Path, lines: Mapping[KeyPath, int]) -> None:
-        self._file = file
-        self._lines = lines
-        self._found: dict[Note, None] = {}
+    file: Path
+    lines: Mapping[KeyPath, int]
+    place: KeyPath = ()
+    found: dict[Note, None] = field(default_factory=dict)
 
-    def differs(self, at: KeyPath, text: str, remedy: str = "", *, is_open: bool = False) -> None:
-        """Note that the value at `at` means something else in Headrace."""
-        self._found[Note(self._file, nearest_line(self._lines, at), text, remedy, is_open)] = None
+    def below(self, *keys: str | int) -> Notes:
+        """Return what takes notes on a value below."""
+        return replace(self, place=(*self.place, *keys))
 
-    def left(self, at: KeyPath, text: str, remedy: str) -> None:
-        """Note that the value at `at` could not be converted, and what to do about it."""
-        self.differs(at, text, remedy, is_open=True)
+    def differs(self, text: str, remedy: str = "", *, is_open: bool = False) -> None:
+        """Note that the value means something else in Headrace."""
+        self.found[Note(self.file, nearest_line(self.lines, self.place), text, remedy, is_open)] = None
+
+    def left(self, text: str, remedy: str) -> None:
+        """Note that the value could not be converted, and what to do about it."""
+        self.differs(text, remedy, is_open=True)
 
     def in_file_order(self) -> tuple[Note, ...]:
-        """Return all notes, each once."""
-        return tuple(sorted(self._found, key=lambda note: note.line))
+        """Return the notes on the whole file."""
+        return tuple(sorted(self.found, key=lambda note: note.line))

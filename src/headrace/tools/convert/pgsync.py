@@ -12,7 +12,6 @@ from pathlib import Path
 
 from headrace.catalog import Catalog, read_catalog
 from headrace.config.load import load_deployment
-from headrace.config.problems import KeyPath
 from headrace.config.suggestion import (
     suggest_deployment,
     suggest_index,
@@ -85,17 +84,17 @@ def convert_pgsync(
     with ReadSession(database) as session:
         [(database_name,)] = session.query("SELECT current_database()::text")
         own = list(_of_database(indexes, database_name, notes))
-        catalog = _read_tables(session, {table for _, index in own for table in index.nodes.tables()})
+        catalog = _read_tables(session, {table for index, _ in own for table in index.nodes.tables()})
     config = (
         f"# Converted from {write_comment(schema.name)} by `headrace convert pgsync`.\n"
         f'prefix = "{PREFIX}"  # keeps the names apart from those of PGSync, until `headrace adopt`\n\n'
         + suggest_deployment(database, {}, opensearch_url=sink, **_names(former, environ, database_name))
     )
     files = {EDITOR_FILE: editor_schema()}
-    for name, (at, index) in _named_once(own, notes).items():
-        converted = convert_index(index, at, catalog, notes)
+    for name, (index, of_index) in _named_once(own).items():
+        converted = convert_index(index, catalog, of_index)
         if converted is not None:
-            written = _index_files(schema.name, name, (at, index), converted, notes)
+            written = _index_files(schema.name, name, index, converted, of_index)
             files |= written
             config += _index_text(name, written)
     return Conversion({**files, CONFIG: config}, notes.in_file_order(), GENERAL)
@@ -110,20 +109,19 @@ def _names(former: Path | None, environ: Mapping[str, str], database: str) -> di
     return {"slot": suggest_slot(database)}
 
 
-_Placed = tuple[KeyPath, PgsyncIndex]
-"""Where an index stands in the file, and the index."""
+_Noted = tuple[PgsyncIndex, Notes]
+"""An index, and what takes notes on it."""
 
 
-def _of_database(indexes: Collection[PgsyncIndex], name: str, notes: Notes) -> Iterator[_Placed]:
+def _of_database(indexes: Collection[PgsyncIndex], name: str, notes: Notes) -> Iterator[_Noted]:
     """Yield the indexes of the database that is asked; where the file names only one, it is that."""
     is_only = len({index.database or index.name for index in indexes}) == 1
     for number, index in enumerate(indexes):
         database = index.database or index.name
         if is_only or database == name:
-            yield (number,), index
+            yield index, notes.below(number)
         else:
-            notes.left(
-                (number,),
+            notes.below(number).left(
                 f"the index {index.name} is of the database {database}: it is left out",
                 "Convert again with the address of that database, into another --folder.",
             )
@@ -136,15 +134,14 @@ def _read_tables(session: ReadSession, wanted: set[TableName]) -> Catalog:
     return read_catalog(session, wanted | behind) if behind - wanted else catalog
 
 
-def _named_once(indexes: Collection[_Placed], notes: Notes) -> dict[str, _Placed]:
+def _named_once(indexes: Collection[_Noted]) -> dict[str, _Noted]:
     """Return the indexes by names that Headrace takes; of several with one name only the first."""
-    found: dict[str, _Placed] = {}
+    found: dict[str, _Noted] = {}
     given: set[str] = set()
-    taken = {index.name for _, index in indexes}
-    for at, index in indexes:
+    taken = {index.name for index, _ in indexes}
+    for index, notes in indexes:
         if index.name in given:
             notes.left(
-                at,
                 f"a second tree of documents for the index {index.name!r} is left out",
                 "Give it an index of its own, and an alias over both.",
             )
@@ -156,17 +153,16 @@ def _named_once(indexes: Collection[_Placed], notes: Notes) -> dict[str, _Placed
         if name != index.name:
             adopt = f"`headrace adopt {name} --name {shlex.quote(index.name)}`"
             remedy = f"{adopt} gives it the name that readers use."
-            notes.differs((*at, "index"), f"the index {index.name} is called {name} here", remedy)
+            notes.below("index").differs(f"the index {index.name} is called {name} here", remedy)
         taken.add(name)
-        found[name] = at, index
+        found[name] = index, notes
     return found
 
 
 def _index_files(
-    source: str, name: str, placed: _Placed, converted: ConvertedIndex, notes: Notes
+    source: str, name: str, index: PgsyncIndex, converted: ConvertedIndex, notes: Notes
 ) -> dict[str, str]:
     """Return the files of an index."""
-    at, index = placed
     comment = f"Documents of the index {name}, converted from {source}."
     found = {f"{name}.schema.yml": schema_text(converted.head, comment)}
     setting = {**index.setting, **({"default_pipeline": index.pipeline} if index.pipeline else {})}
@@ -178,10 +174,9 @@ def _index_files(
             if content and check(content):
                 found[f"{name}.{word}s.json"] = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         except ValueError as error:
-            notes.left((*at, word), f"{word!r} of {name} is left out: {error}", _OTHERS.format(word))
+            notes.below(word).left(f"{word!r} of {name} is left out: {error}", _OTHERS.format(word))
     if index.plugins:
-        notes.left(
-            (*at, "plugins"),
+        notes.below("plugins").left(
             f"plugins are your own Python code: {', '.join(index.plugins)}",
             "Write what they do into the index's transform, see docs/guides/configuration.md#transforms, and "
             f"name the fields that they add in {name}.mappings.json.",

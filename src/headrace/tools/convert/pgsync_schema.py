@@ -9,7 +9,6 @@ from typing import Any
 
 from headrace.catalog.remedies import key_advice
 from headrace.catalog.table import Catalog, Column
-from headrace.config.problems import KeyPath
 from headrace.model.names import quote_if_needed
 from headrace.model.suggestion import meant
 from headrace.sinks.opensearch.settings import merge
@@ -20,8 +19,15 @@ from headrace.tools.convert.column_types import (
     is_unsearched,
     plain_mapping,
 )
-from headrace.tools.convert.join_words import foreign_key_words, join_words, junction_words, table_words
-from headrace.tools.convert.links import Between, find_between, find_link
+from headrace.tools.convert.links import (
+    Between,
+    find_between,
+    find_link,
+    foreign_key_words,
+    join_words,
+    junction_words,
+    table_words,
+)
 from headrace.tools.convert.notes import Notes
 from headrace.tools.convert.pgsync_file import Child, Node, PgsyncIndex
 from headrace.tools.convert.schema_text import FieldEntry, names_value
@@ -51,23 +57,22 @@ class ConvertedIndex:
     mappings: dict[str, Any] = field(default_factory=dict)
 
 
-def convert_index(index: PgsyncIndex, at: KeyPath, catalog: Catalog, notes: Notes) -> ConvertedIndex | None:
+def convert_index(index: PgsyncIndex, catalog: Catalog, notes: Notes) -> ConvertedIndex | None:
     """Convert one index; None, with a note, where the database does not have its root.
 
     Args:
         index: as PGSync has it.
-        at: where it stands in the file.
         catalog: of every table that it names.
-        notes: where goes what is not the same.
+        notes: where goes what is not the same, of this index.
     """
     root = index.nodes
-    side = find_side(root, (*at, "nodes"), catalog, notes)
+    side = find_side(root, catalog, notes.below("nodes"))
     if side is None:
         return None
     # In the order in which PGSync joins it to an id.
     side = replace(side, key=tuple(sorted(side.key)))
     mapping = {**root.transform.mapping, **index.properties}
-    return _Converter(index, at, catalog, notes).convert(_At(root, side, (), mapping, (*at, "nodes")))
+    return _Converter(index, catalog, notes).convert(_At(root, side, (), mapping, notes.below("nodes")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +83,38 @@ class _At:
         side: its table and key.
         path: the document keys that lead to it.
         mapping: PGSync's mapping of its keys.
-        place: where the node stands in the file.
+        notes: on the node.
     """
 
     node: Node
     side: Side
     path: tuple[str, ...]
     mapping: Mapping[str, Any]
-    place: KeyPath
+    notes: Notes
 
     def final(self, name: str) -> str:
         """Return the document key of a column or label."""
         return self.node.transform.rename.get(name, name)
 
-    def columns(self) -> Iterator[tuple[str, KeyPath]]:
-        """Yield the columns that the node shows, and where they stand: those that it names, or all."""
+    def columns(self) -> Iterator[tuple[str, Notes]]:
+        """Yield the columns that the node shows, with their notes: those that it names, or all."""
         if not self.node.columns:
-            yield from ((name, self.place) for name in self.side.shown)
+            yield from ((name, self.notes) for name in self.side.shown)
             return
         for number, name in enumerate(self.node.columns):
             if name not in self.node.columns[:number]:
-                yield name, (*self.place, "columns", number)
+                yield name, self.notes.below("columns", number)
 
 
 class _Converter:
-    def __init__(self, index: PgsyncIndex, place: KeyPath, catalog: Catalog, notes: Notes) -> None:
+    def __init__(self, index: PgsyncIndex, catalog: Catalog, notes: Notes) -> None:
         self._index = index
-        self._place = place
         self._catalog = catalog
         self._notes = notes
         self._result = ConvertedIndex()
-        self._last: list[DocumentStep] = []
-        """Steps that read what the others have made."""
+        self._concats: list[DocumentStep] = []
+        """Steps that read what the others have made, also columns that are only there for paths into them."""
+        self._drops: list[DocumentStep] = []
         self._helpers: dict[tuple[tuple[str, ...], str], str] = {}
         """The keys of json columns that are only shown for paths into them, by place and column."""
 
@@ -117,8 +122,7 @@ class _Converter:
         """Convert the whole tree."""
         side = at.side
         if len(side.key) > 1:
-            self._notes.differs(
-                at.place,
+            at.notes.differs(
                 f"the key of {side.name} has several columns: an id is joined by ':', in PGSync by '|'",
                 "Programs that build ids themselves must use ':'.",
             )
@@ -130,7 +134,7 @@ class _Converter:
             **self._routing(at, fields),
             "fields": fields,
         }
-        self._result.steps += self._last
+        self._result.steps += [*self._concats, *self._drops]
         self._keep_rest(at)
         return self._result
 
@@ -142,46 +146,36 @@ class _Converter:
         taken = set(labels)
         fields: list[FieldEntry] = []
         entries = list(at.columns())
-        for text, place in entries:
+        for text, notes in entries:
             if _OPERATOR.search(text):
-                fields += self._extracted(at, text, place, [name for name, _ in entries], taken)
+                fields += self._extracted(at, text, notes, [name for name, _ in entries], taken)
                 continue
             key = at.final(text)
             # What has the key of a child is left out, as PGSync overwrites it with the child's rows.
-            column = None if key in taken else self._find_column(at.side, text, place)
+            column = None if key in taken else _find_column(at.side, text, notes)
             if column is not None:
                 taken.add(key)
-                fields.append(self._column(at, column, place, key, taken))
+                fields.append(self._column(at, column, notes, key, taken))
         self._replacements(at)
-        self._concats(at)
+        self._concat(at)
         for number, child in enumerate(at.node.children):
-            fields += self._child(at, child, (*at.place, "children", number), taken)
+            fields += self._child(at, child, at.notes.below("children", number), taken)
         return fields
 
-    def _find_column(self, side: Side, name: str, place: KeyPath) -> Column | None:
-        column = side.table.column(name)
-        if column is None:
-            known = [column.name for column in side.table.columns]
-            self._notes.left(place, f"{side.name} has no column {name!r}: it is left out", meant(name, known))
-        return column
-
-    def _column(self, at: _At, column: Column, place: KeyPath, key: str, taken: set[str]) -> FieldEntry:
+    def _column(self, at: _At, column: Column, notes: Notes, key: str, taken: set[str]) -> FieldEntry:
         """Return the field of a column; a key that the schema language does not have is made by a step."""
         own = self._own_key(at, key, taken)
         found = column_field(own, column, _entry(at.mapping, key))
         if own != key:
             self._map(at.path, key, plain_mapping(found))
         if is_unsearched(found):
-            self._notes.differs(
-                place,
+            notes.differs(
                 f"{column.name} of {at.side.name} is json: it is in the documents, and cannot be searched",
                 "docs/reference/schema.md has the forms that are searched.",
             )
         if column.base_type in ("bytea", "money"):
             form = "base64, not hexadecimal" if column.base_type == "bytea" else "a number, not text"
-            self._notes.differs(
-                place, f"{column.name} of {at.side.name} is {column.base_type}: it becomes {form}"
-            )
+            notes.differs(f"{column.name} of {at.side.name} is {column.base_type}: it becomes {form}")
         return found
 
     def _own_key(self, at: _At, key: str, taken: set[str]) -> str:
@@ -199,19 +193,18 @@ class _Converter:
         return key
 
     def _extracted(
-        self, at: _At, text: str, place: KeyPath, names: Collection[str], taken: set[str]
+        self, at: _At, text: str, notes: Notes, names: Collection[str], taken: set[str]
     ) -> Iterator[FieldEntry]:
         """Convert a path into a json column: the column, and a step that follows the path."""
         name, *parts = _OPERATOR.split(text)
         steps = tuple(zip(parts[::2], parts[1::2], strict=True))
         key = at.final(_shown_name(text))
         if any(operator.endswith(">>") for operator, _ in steps):
-            self._notes.differs(
-                place,
+            notes.differs(
                 "PGSync 7.3 reads `->>` and `#>>` as `->` and `#>` of a key that begins with '>', and "
-                "finds nothing; here they give the text",
+                "finds nothing; here they give the text"
             )
-        if self._find_column(at.side, name, place) is None:
+        if _find_column(at.side, name, notes) is None:
             return
         if name in names:
             helper = at.final(name)
@@ -221,13 +214,12 @@ class _Converter:
             helper = self._free_key(f"{name}_of_{at.side.name.name}", taken)
             self._helpers[at.path, name] = helper
             yield {"json": helper, "column": quote_if_needed(name), "options": {"enabled": False}}
-            self._last.append(DocumentStep(at.path, "drop", (helper,)))
+            self._drops.append(DocumentStep(at.path, "drop", (helper,)))
         mapping = _entry(at.mapping, key)
         self._result.steps.append(DocumentStep(at.path, "extract", (helper, steps, key)))
         self._map(at.path, key, added_mapping(mapping, is_json=not steps[-1][0].endswith(">>")))
         if not mapping:
-            self._notes.differs(
-                place,
+            notes.differs(
                 f"{text} becomes {key!r} in Python: it is in the documents, and cannot be searched",
                 "Name its type in the mappings file.",
             )
@@ -240,42 +232,35 @@ class _Converter:
             if name in names:
                 self._result.steps.append(DocumentStep(at.path, "replace", (at.final(name), dict(pairs))))
 
-    def _concats(self, at: _At) -> None:
+    def _concat(self, at: _At) -> None:
         for concat in at.node.transform.concat:
             arguments = (tuple(concat.columns), concat.destination, concat.delimiter)
-            # A concat may read a column that is only there for a path into it, and that is dropped at the
-            # end.
-            self._last.insert(self._before_drops(), DocumentStep(at.path, "concat", arguments))
+            self._concats.append(DocumentStep(at.path, "concat", arguments))
             mapping = _entry(at.mapping, concat.destination)
             self._map(at.path, concat.destination, added_mapping(mapping, is_json=False))
 
-    def _before_drops(self) -> int:
-        return next((n for n, step in enumerate(self._last) if step.function == "drop"), len(self._last))
-
     # related rows
 
-    def _child(self, above: _At, child: Child, place: KeyPath, taken: set[str]) -> Iterator[FieldEntry]:
+    def _child(self, above: _At, child: Child, notes: Notes, taken: set[str]) -> Iterator[FieldEntry]:
         """Convert a child: a join, for a junction between keys of several columns two of them."""
-        side = find_side(child, place, self._catalog, self._notes)
+        side = find_side(child, self._catalog, notes)
         if side is None:
             return
         relationship, key = child.relationship, above.final(child.key)
-        where = (*place, "relationship")
+        of_join = notes.below("relationship")
         mapping = _entry(above.mapping, key)
         own_mapping = {**child.transform.mapping, **mapping.get("properties", {})}
-        at = _At(child, side, (*above.path, key), own_mapping, place)
+        at = _At(child, side, (*above.path, key), own_mapping, notes)
         if child.through is None:
-            link = find_link(above.side, side, relationship, where, self._notes)
+            link = find_link(above.side, side, relationship, of_join)
             own = self._own_key(above, key, taken)
-            joined = join_words(
-                above.side, side, link, to_many=relationship.to_many, key=own, at=where, notes=self._notes
-            )
+            joined = join_words(above.side, side, link, own, of_join, to_many=relationship.to_many)
         else:
-            table = find_table(child.through, where, self._catalog, self._notes)
+            table = find_table(child.through, self._catalog, of_join)
             if table is None:
                 return
-            between = find_between(above.side, side, Side(table, key_of(table), ()), where, self._notes)
-            self._tell_through(child, where)
+            between = find_between(above.side, side, Side(table, key_of(table), ()), of_join)
+            _tell_through(child, of_join)
             if not between.is_single:
                 yield self._nested(above, at, child, between, taken)
                 return
@@ -301,7 +286,7 @@ class _Converter:
         if kind not in ("object", "nested"):
             text = f"{at.path[-1]!r} is mapped as {kind} in PGSync: here its objects are plain ones"
             remedy = "docs/reference/schema.md has `geo` and `map` fields, of columns of one row."
-            self._notes.left(at.place, text, remedy)
+            at.notes.left(text, remedy)
             return {"type": "object"}
         others = {word: value for word, value in mapping.items() if word not in ("type", "properties")}
         return {"type": kind, **others}
@@ -314,7 +299,7 @@ class _Converter:
         name = column.name
         if (pairs := child.transform.replace.get(name)) is not None:
             text = "PGSync 7.3 empties a list of scalars that it should `replace` in"
-            self._notes.differs((*at.place, "transform"), text)
+            at.notes.below("transform").differs(text)
             self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = name if _KEY.fullmatch(name) else "value"
         # PGSync maps the values by the key of their list.
@@ -325,8 +310,8 @@ class _Converter:
     def _scalar_column(self, at: _At) -> Column:
         """Return the column whose values stand in place of objects: the first one, or else the key."""
         table = at.side.table
-        for name, place in at.columns():
-            if not _OPERATOR.search(name) and (column := self._find_column(at.side, name, place)):
+        for name, notes in at.columns():
+            if not _OPERATOR.search(name) and (column := _find_column(at.side, name, notes)):
                 return column
         return table.column(at.side.key[0]) or table.columns[0]
 
@@ -337,10 +322,8 @@ class _Converter:
         self._result.steps.append(DocumentStep(above.path, "flatten", (helper, inner, key)))
         # The schema language joins through one column; two joins, one in the other, take keys of several.
         is_list = key_advice(at.side.table, between.right.below) is not None
-        where = (*at.place, "relationship")
-        related = join_words(
-            middle, at.side, between.right, to_many=is_list, key=inner, at=where, notes=self._notes
-        )
+        of_join = at.notes.below("relationship")
+        related = join_words(middle, at.side, between.right, inner, of_join, to_many=is_list)
         related |= self._content(above, at, child)
         left = between.left.ordered_by(above.side.key)
         options = self._options(above, at, child)
@@ -354,15 +337,6 @@ class _Converter:
             "fields": [related],
         }
 
-    def _tell_through(self, child: Child, at: KeyPath) -> None:
-        is_whole = child.relationship.to_many or child.relationship.scalar or child.children
-        if child.relationship.foreign_key is not None:
-            text = "`foreign_key` beside `through_tables` is not read: the database's foreign keys are"
-            self._notes.left((*at, "foreign_key"), text, "Compare left_key and right_key in the schema file.")
-        if not is_whole and len(child.columns) != 1:
-            text = "through a table even one_to_one is a list; in PGSync it shows only the first column"
-            self._notes.differs(at, text)
-
     # the rest
 
     def _routing(self, at: _At, fields: list[FieldEntry]) -> FieldEntry:
@@ -374,8 +348,7 @@ class _Converter:
             name = _shown_name(text)
             if at.final(name) == key and any(key in field.values() for field in fields):
                 return {"routing": quote_if_needed(name)}
-        self._notes.left(
-            (*self._place, "routing"),
+        self._notes.below("routing").left(
             f"the routing {key!r} is no column of {at.side.name}",
             "Write `routing:` with a column of the root in the schema file.",
         )
@@ -397,6 +370,24 @@ class _Converter:
             if key not in known and isinstance(mapping, dict):
                 self._map((), key, mapping)
         self._result.mappings |= self._index.more_mapping
+
+
+def _find_column(side: Side, name: str, notes: Notes) -> Column | None:
+    column = side.table.column(name)
+    if column is None:
+        known = [column.name for column in side.table.columns]
+        notes.left(f"{side.name} has no column {name!r}: it is left out", meant(name, known))
+    return column
+
+
+def _tell_through(child: Child, notes: Notes) -> None:
+    is_whole = child.relationship.to_many or child.relationship.scalar or child.children
+    if child.relationship.foreign_key is not None:
+        text = "`foreign_key` beside `through_tables` is not read: the database's foreign keys are"
+        notes.below("foreign_key").left(text, "Compare left_key and right_key in the schema file.")
+    if not is_whole and len(child.columns) != 1:
+        text = "through a table even one_to_one is a list; in PGSync it shows only the first column"
+        notes.differs(text)
 
 
 def _shown_name(text: str) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from headrace.catalog.remedies import KINDS, key_advice
 from headrace.catalog.table import Catalog, Table
-from headrace.config.problems import KeyPath
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.tools.convert.notes import Notes
@@ -32,9 +31,9 @@ class Side:
         return self.table.name
 
 
-def find_side(node: Node, at: KeyPath, catalog: Catalog, notes: Notes) -> Side | None:
+def find_side(node: Node, catalog: Catalog, notes: Notes) -> Side | None:
     """Return a node's table, of a view the one table that it reads; None, with a note, without one."""
-    table = find_table(node.name, at, catalog, notes)
+    table = find_table(node.name, catalog, notes)
     if table is None:
         return None
     shown = tuple(column.name for column in table.columns)
@@ -44,14 +43,12 @@ def find_side(node: Node, at: KeyPath, catalog: Catalog, notes: Notes) -> Side |
     if len(bases) != 1 or len(table.reads) != 1:
         named = ", ".join(map(str, table.reads)) or "nothing known"
         notes.left(
-            at,
             f"{node.name} is {KINDS[table.kind]} of {named}: it is left out, as the log has no changes of it",
             "Name the tables themselves, as nodes below one another.",
         )
         return None
     [base] = bases
     notes.left(
-        at,
         f"{node.name} is {KINDS[table.kind]}: its table {base.name} is read instead, so rows that the view "
         "leaves out are there",
         "Write its conditions as `filters:` into the schema file, its expressions as generated columns.",
@@ -61,12 +58,12 @@ def find_side(node: Node, at: KeyPath, catalog: Catalog, notes: Notes) -> Side |
     return Side(base, key, tuple(name for name in shown if base.column(name) is not None))
 
 
-def find_table(name: TableName, at: KeyPath, catalog: Catalog, notes: Notes) -> Table | None:
+def find_table(name: TableName, catalog: Catalog, notes: Notes) -> Table | None:
     """Return a table; None, with a note of which one may be meant, where the database has none."""
     table = catalog.tables.get(name)
     if table is None:
         known = [str(other) for other in (*catalog.existing, *catalog.tables)]
-        notes.left(at, f"the database has no table {name}: it is left out", meant(str(name), known))
+        notes.left(f"the database has no table {name}: it is left out", meant(str(name), known))
     return table
 
 
