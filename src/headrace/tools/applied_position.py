@@ -186,10 +186,8 @@ class AppliedPosition:
                     f"what the sink {self.key.sink!r} lacks is not known: the index of what was deferred "
                     "for it was deleted or restored; a run backfills its indexes again"
                 )
-            return (
-                self.why_away()
-                or f"documents that are deferred for the sink {self.key.sink!r} are still to be written"
-            )
+            deferred = f"documents that are deferred for the sink {self.key.sink!r} are still to be written"
+            return self.why_away() or deferred
         return "documents of a change that touches very many are still to be written"
 
     def why_away(self) -> str | None:
@@ -259,20 +257,14 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:
-        return _why_unread(applied, slot.name)
+        why, remedy = f"nobody reads the slot {slot.name!r}", _START
+        if running := applied.find_running():
+            why = f"the run ({running}) does not read the slot {slot.name!r} now"
+            remedy = "`headrace status` says what it waits for."
+        return why, remedy
     if slot.current < awaited:
         return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
     return ("the pipeline is behind", "`headrace status` and `headrace lag` say more; it may take longer.")
-
-
-def _why_unread(applied: AppliedPosition, slot: str) -> tuple[str, str]:
-    running = applied.find_running()
-    if running is None:
-        return f"nobody reads the slot {slot!r}", _START
-    return (
-        f"the run ({running}) does not read the slot {slot!r} now",
-        "`headrace status` says what it waits for.",
-    )
 
 
 def wait_until_applied(

@@ -129,23 +129,18 @@ class Preview:
             HeadraceError: CONNECTION, DATABASE; TRANSFORM, where the user's own function fails.
         """
         bodies: list[bytes] = []
-        unreadable: list[str] = []
-        end, size, is_cut = time.monotonic() + limits.seconds, 0, False
-
-        def refuse(_index: str, id_: str, _why: str) -> None:
-            unreadable.append(id_)
-
+        unreadable: list[tuple[str, ...]] = []
+        end, is_cut = time.monotonic() + limits.seconds, False
         # At least 1: a timeout of 0 is none.
         self._session.query(f"SET LOCAL statement_timeout = {max(1, round(limits.seconds * 1000))}")
         try:
             keys = self._spread_keys(limits.documents, end)
             for first in range(0, len(keys), _SAMPLE_KEYS):
-                if is_cut := size >= limits.bytes or time.monotonic() >= end:
+                if is_cut := sum(map(len, bodies)) >= limits.bytes or time.monotonic() >= end:
                     break
                 chunk = keys[first : first + _SAMPLE_KEYS]
-                found = [operation.body for operation in self._assembler.assemble(chunk, 0, refuse)]
-                bodies += (body for body in found if body is not None)
-                size = sum(map(len, bodies))
+                operations = self._assembler.assemble(chunk, 0, lambda *refused: unreadable.append(refused))
+                bodies += [operation.body for operation in operations if operation.body is not None]
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION or self._session.closed:
                 raise

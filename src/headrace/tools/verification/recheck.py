@@ -46,11 +46,11 @@ def first_difference(expected: bytes, found: bytes) -> Difference | None:
     Documents that Python cannot take apart are compared as texts: `json` may hold a number beyond every
     decimal, and lists some hundred deep.
     """
+    if expected == found:
+        return None
     try:
         return next(_differences("", _parse(expected), _parse(found)), None)
     except (InvalidOperation, RecursionError):
-        if expected == found:
-            return None
         texts = (_cut(body.decode(errors="replace")) or "nothing" for body in (expected, found))
         return Difference("", *texts)
 
@@ -262,7 +262,11 @@ class Recheck:
     def _verdict(
         self, expected: bytes | None, found: StoredDocument | None, *, applied: bool, is_unchanged: bool
     ) -> Verdict:
-        if self._same(expected, found):
+        if expected is None or found is None:
+            is_right = expected is None and found is None
+        else:
+            is_right = not self.contents or first_difference(expected, found.source) is None
+        if is_right:
             return Verdict.RIGHT
         if not applied:
             return Verdict.UNAPPLIED
@@ -271,10 +275,3 @@ class Recheck:
         if found is None:
             return Verdict.MISSING
         return Verdict.EXTRA if expected is None else Verdict.DIFFERENT
-
-    def _same(self, expected: bytes | None, found: StoredDocument | None) -> bool:
-        if expected is None or found is None:
-            return expected is None and found is None
-        if not self.contents or expected == found.source:
-            return True
-        return first_difference(expected, found.source) is None
