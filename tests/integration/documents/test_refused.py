@@ -611,7 +611,7 @@ def test_what_still_cannot_be_read_is_refused_again_and_nothing_of_it_is_deleted
     with ReadSession(world.url) as session:
         database = DatabaseDocuments(session, plan.specs["thing"], plan.catalog)
         refused: dict[str, str] = {}
-        made = database.operations("thing", [one, "1", "99"], 2, refused)
+        made = database.operations([one, "1", "99"], 2, refused)
         look = database.look([one, "1", "99"])
     assert look.unreadable == refused
     assert {each: body is None for each, body in look.documents.items()} == {"1": False, "99": True}

@@ -277,7 +277,7 @@ def repair_a_document(world: World) -> None:
     """Of a row that is not there."""
     with ReadSession(world.url) as session:
         database = DatabaseDocuments(session, world.spec, world.catalog)
-        [gone] = database.operations(INDEX, ["7"], world.position(), {})
+        [gone] = database.operations(["7"], world.position(), {})
     assert gone.body is None
 
 

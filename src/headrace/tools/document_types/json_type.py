@@ -107,11 +107,7 @@ def union(*types: JsonType) -> JsonType:
 
 def definitions(types: Iterable[JsonType]) -> list[Definition]:
     """Return the named types that `types` consist of, each behind those that it consists of itself."""
-    found: dict[Definition, None] = {}
-    for type_ in types:
-        for definition in _definitions(type_):
-            found.setdefault(definition)
-    return list(found)
+    return list(dict.fromkeys(found for type_ in types for found in _definitions(type_)))
 
 
 def _definitions(type_: JsonType) -> Iterator[Definition]:

@@ -7,7 +7,6 @@ A repaired document is assembled and written with the position that the stream h
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -64,17 +63,21 @@ class DatabaseDocuments:
         return Look(present.stamps, documents, unreadable)
 
     def operations(
-        self, index: str, ids: Sequence[str], version: Lsn, refused: dict[str, str]
+        self, ids: Sequence[str], version: Lsn, refused: dict[str, str]
     ) -> list[DocumentOperation]:
-        """Return what repairs the documents of `ids`; add unreadable ones to `refused`."""
+        """Return what repairs the documents of `ids`; add unreadable ones to `refused`.
+
+        Args:
+            ids: of the documents.
+            version: a position that is applied; the session reads everything before it.
+            refused: why documents cannot be read, by id.
+        """
+        self._session.await_replay(version)
         present = self._presence.read(ids)
-        operations = {
-            operation.id: dataclasses.replace(operation, index=index)
-            for operation in self._assemble(present, version, refused)
-        }
+        operations = {operation.id: operation for operation in self._assemble(present, version, refused)}
         self._session.await_flush()  # also where no row was found: its delete must be durable too
         return [
-            operations.get(id_, DocumentOperation(index, id_, version, None))
+            operations.get(id_, DocumentOperation(self._spec.name, id_, version, None))
             for id_ in ids
             if id_ not in refused
         ]
@@ -94,10 +97,6 @@ class DatabaseDocuments:
     def position(self) -> Lsn:
         """Return a position behind everything that was read. See `DatabaseSide`."""
         return end_of_commits(self._session.query)
-
-    def await_replay(self, lsn: Lsn) -> None:
-        """Wait until the session reads everything before `lsn`, which is applied."""
-        self._session.await_replay(lsn)
 
 
 class IndexDocuments:
@@ -190,7 +189,6 @@ class GenerationSides:
             drops=spec.transform is not None,
         )
         self._applied = applied
-        self._index = served.index
         self.writer = open_writer(client, {served.index: served.write_alias}, target.writer_options(), routed)
 
     def rebuild(self, ids: Sequence[str]) -> tuple[dict[str, str], int]:
@@ -201,9 +199,8 @@ class GenerationSides:
         """
         # Before the read: what the stream writes from now on has a higher version, and wins.
         version = self._applied.state().reached
-        self.database.await_replay(version)
         refused: dict[str, str] = {}
-        result = self.writer.write(self.database.operations(self._index, ids, version, refused))
+        result = self.writer.write(self.database.operations(ids, version, refused))
         return refused | {rejection.id: rejection.reason for rejection in result.rejected}, result.fenced
 
 
