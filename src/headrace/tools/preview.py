@@ -76,21 +76,23 @@ class Preview:
     """The documents of one index, through a session in one snapshot of the database.
 
     Args:
+        catalog: the tables that the schema reads.
+
+    Attributes:
         session: a session in a transaction.
         spec: the schema, completed from the catalog.
-        catalog: the tables that the schema reads.
     """
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
-        self._session = session
-        self._spec = spec
+        self.session = session
+        self.spec = spec
         self._plan = plan_document(spec, catalog)
         self._assembler = Assembler(session, spec, catalog)
 
     def document(self, id_: str) -> PreviewedDocument:
         """Assemble one document; an id that no row can have has none."""
         began = time.perf_counter()
-        operations = self._assembler.assemble(list(keys_of_ids([id_], len(self._spec.primary_key))), 0)
+        operations = self._assembler.assemble(list(keys_of_ids([id_], len(self.spec.primary_key))), 0)
         # A key may have another spelling, as `01`: that document has another id.
         body = next((operation.body for operation in operations if operation.id == id_), None)
         return PreviewedDocument(id_, body, time.perf_counter() - began)
@@ -98,11 +100,11 @@ class Preview:
     def first(self, count: int) -> list[PreviewedDocument]:
         """Assemble the first documents by key, without those that a transform leaves out."""
         began = time.perf_counter()
-        rows = self._session.query(first_statement(self._plan), (count,))
-        operations = [DocumentOperation(self._spec.name, id_, 0, body.encode()) for id_, body in rows]
-        if self._spec.transform is not None:
+        rows = self.session.query(first_statement(self._plan), (count,))
+        operations = [DocumentOperation(self.spec.name, id_, 0, body.encode()) for id_, body in rows]
+        if self.spec.transform is not None:
             # A transform may leave out documents, so there may be fewer than were read.
-            operations = list(transformed_operations(self._spec.transform, operations))
+            operations = list(transformed_operations(self.spec.transform, operations))
         seconds_each = (time.perf_counter() - began) / max(len(rows), 1)
         return [
             PreviewedDocument(operation.id, operation.body, seconds_each)
@@ -132,7 +134,7 @@ class Preview:
         unreadable: list[tuple[str, ...]] = []
         end, is_cut = time.monotonic() + limits.seconds, False
         # At least 1: a timeout of 0 is none.
-        self._session.query(f"SET LOCAL statement_timeout = {max(1, round(limits.seconds * 1000))}")
+        self.session.query(f"SET LOCAL statement_timeout = {max(1, round(limits.seconds * 1000))}")
         try:
             keys = self._spread_keys(limits.documents, end)
             for first in range(0, len(keys), _SAMPLE_KEYS):
@@ -142,7 +144,7 @@ class Preview:
                 operations = self._assembler.assemble(chunk, 0, lambda *refused: unreadable.append(refused))
                 bodies += [operation.body for operation in operations if operation.body is not None]
         except HeadraceError as error:
-            if error.kind is not Kind.CONNECTION or self._session.closed:
+            if error.kind is not Kind.CONNECTION or self.session.closed:
                 raise
             is_cut = True  # by its statement_timeout
         return DocumentSample(tuple(bodies), len(unreadable), is_cut)
@@ -150,7 +152,7 @@ class Preview:
     def _spread_keys(self, count: int, end: float) -> list[Key]:
         """Return keys of live rows from places all over the root table, in turns; fewer at the time `end`."""
         places = max(1, min(_PLACES, count // _ROWS_AT_PLACE))
-        parts = plan_tables(self._session, [self._spec.table], count=places)[self._spec.table]
+        parts = plan_tables(self.session, [self.spec.table], count=places)[self.spec.table]
         share = -(-count // max(1, len(parts)))
         found: list[list[Key]] = []
         for planned in parts:
@@ -167,12 +169,12 @@ class Preview:
         live, any_ = (sample_keys_statement(self._plan, part, count, live=live) for live in (True, False))
         try:
             # A row on which a condition fails would end the transaction, and with it the snapshot.
-            with self._session.savepoint():
-                return self._session.query(live, range_parameters(part))
+            with self.session.savepoint():
+                return self.session.query(live, range_parameters(part))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-        return self._session.query(any_, range_parameters(part))
+        return self.session.query(any_, range_parameters(part))
 
 
 def read_complete(session: ReadSession, declared: IndexSpec) -> tuple[IndexSpec, Catalog]:

@@ -139,9 +139,11 @@ class Node(_Object):
         return self.label or self.table
 
     def tables(self) -> Iterator[TableName]:
-        """Yield every table that this node and those below it name."""
+        """Yield every table that this node and those below it name, and those between them."""
         yield self.name
         for child in self.children:
+            if child.through is not None:
+                yield child.through
             yield from child.tables()
 
 
@@ -157,12 +159,6 @@ class Child(Node):
             schema, dot, name = text.partition(".")
             return TableName(schema, name) if dot else TableName(self.schema_name, text)
         return None
-
-    def tables(self) -> Iterator[TableName]:
-        """Yield every table that this node and those below it name, and the one between."""
-        yield from super().tables()
-        if self.through is not None:
-            yield self.through
 
 
 class PgsyncIndex(_Object):

@@ -266,16 +266,13 @@ class _Converter:
                 return
             own = self._own_key(above, key, taken)
             joined = junction_words(above.side, side, between, own)
-        found = {**joined, **self._content(above, at, child)}
-        options = self._options(above, at, child)
-        if options.get("type") == implied_type(found):
+        content, options = self._content(above, at, child), self._options(above, at, child)
+        if options.get("type") == implied_type(joined):
             del options["type"]
-        if options:
-            found["options"] = options
+        found = {**joined, **({"options": options} if options else {}), **content}  # the longest is the last
         if own != key:
             self._map(above.path, key, plain_mapping(found))
-        fields = found.pop("fields")
-        yield {**found, "fields": fields}  # the longest is the last
+        yield found
 
     def _options(self, above: _At, at: _At, child: Child) -> dict[str, Any]:
         """Return the mapping of a join's objects: plain ones, as clusters map them by themselves."""

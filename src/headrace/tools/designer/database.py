@@ -137,33 +137,24 @@ class DesignDatabase:
                 if locked := [finding.error for finding in found if isinstance(finding.error, LockedError)]:
                     raise locked[0]  # a document of it would only wait once more
                 if not any(finding.level == "error" for finding in found):
-                    self._show(session, spec, catalog, report, id_, another=another)
+                    _show(Preview(session, spec, catalog), report, id_, another=another)
             report.problems += [Problem(finding.level, finding.error) for finding in found]
         report.problems.sort(key=lambda entry: entry.level != "error")
         return report
 
-    def _show(
-        self,
-        session: ReadSession,
-        spec: IndexSpec,
-        catalog: Catalog,
-        report: DesignReport,
-        id_: str | None,
-        *,
-        another: bool,
-    ) -> None:
-        """Assemble the document, then a sample; what fails is a problem."""
-        preview = Preview(session, spec, catalog)
-        try:
-            with _transaction(session):
-                report.document = _choose(preview, id_, another=another)
-            with _transaction(session):
-                report.cost = cost_of(spec, IndexOptions(), preview.sample(_SAMPLE))
-        except HeadraceError as error:
-            if session.closed:
-                raise
-            text = f"a document cannot be shown: {error.full_cause}"
-            report.problems.append(Problem("error", HeadraceError(error.kind, text, error.remedy)))
+
+def _show(preview: Preview, report: DesignReport, id_: str | None, *, another: bool) -> None:
+    """Assemble the document, then a sample; what fails is a problem."""
+    try:
+        with _transaction(preview.session):
+            report.document = _choose(preview, id_, another=another)
+        with _transaction(preview.session):
+            report.cost = cost_of(preview.spec, IndexOptions(), preview.sample(_SAMPLE))
+    except HeadraceError as error:
+        if preview.session.closed:
+            raise
+        text = f"a document cannot be shown: {error.full_cause}"
+        report.problems.append(Problem("error", HeadraceError(error.kind, text, error.remedy)))
 
 
 @contextmanager
