@@ -208,19 +208,20 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
             for statement in scene.sql:
                 execute(connection, statement)
     begin = time.monotonic()
-    found = document(client, scene.index, scene.id)
+    found = document(client, *scene.document)
     while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
         if stopping.wait(_LOOK_SECONDS):
             return 0.0  # it was stopped while it looked
-        found = document(client, scene.index, scene.id)
+        found = document(client, *scene.document)
     took = time.monotonic() - begin
     _print_mark(scene.title, is_right=scene.arrived(found), style="bold")
     for statement in scene.sql:
         terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
+    name = "/".join(scene.document)
     after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
     shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
-    rest = _short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
-    terminal.out.print(f"    {scene.index}/{scene.id} [cyan]{after}[/cyan]{escape(rest)}")
+    rest = _short(f"  {shown}", len(f"{name} {after}"))
+    terminal.out.print(f"    {name} [cyan]{after}[/cyan]{escape(rest)}")
     return took
 
 
