@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import yaml
@@ -17,10 +17,7 @@ FieldEntry = dict[str, Any]
 
 def schema_text(head: FieldEntry, comment: str) -> str:
     """Return the text of a schema file whose keys are those of `head`."""
-    lines = [EDITOR_LINE, f"# {write_comment(comment)}"]
-    for key, value in head.items():
-        lines += ["fields:", *_items(value, 2)] if key == "fields" and value else [f"{key}: {_flow(value)}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join([EDITOR_LINE, f"# {write_comment(comment)}", *_entries(head)]) + "\n"
 
 
 def names_value(names: Sequence[str]) -> str | list[str]:
@@ -29,19 +26,17 @@ def names_value(names: Sequence[str]) -> str | list[str]:
     return texts[0] if len(texts) == 1 else texts
 
 
-def _items(fields: Iterable[FieldEntry], indent: int) -> list[str]:
-    lines = []
-    for field in fields:
-        mark = "- "
-        for key, value in field.items():
-            start = " " * indent + mark + key + ":"
-            lines += (
-                [start, *_items(value, indent + 4)]
-                if key == "fields" and value
-                else [f"{start} {_flow(value)}"]
-            )
-            mark = "  "
-    return lines
+def _entries(entry: FieldEntry) -> Iterator[str]:
+    """Yield the lines of a mapping: each key on one, and of `fields` those of every item."""
+    for key, value in entry.items():
+        if key != "fields" or not value:
+            yield f"{key}: {_flow(value)}"
+            continue
+        yield "fields:"
+        for field in value:
+            first, *others = _entries(field)
+            yield f"  - {first}"
+            yield from (f"    {line}" for line in others)
 
 
 def _flow(value: Any) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from headrace import transforms
@@ -61,12 +62,8 @@ def module_text(index: str, steps: Sequence[DocumentStep]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _calls(steps: Sequence[DocumentStep]) -> list[str]:
-    lines: list[str] = []
-    path: tuple[str, ...] | None = None
-    for step in steps:
-        if step.path != path:
-            path = step.path
-            lines.append(f"    for row in rows({', '.join(['document', *map(repr, path)])}):")
-        lines.append(f"        {step.function}({', '.join(['row', *map(repr, step.arguments)])})")
-    return lines
+def _calls(steps: Sequence[DocumentStep]) -> Iterator[str]:
+    for path, calls in groupby(steps, key=lambda step: step.path):
+        yield f"    for row in rows({', '.join(['document', *map(repr, path)])}):"
+        for step in calls:
+            yield f"        {step.function}({', '.join(['row', *map(repr, step.arguments)])})"
