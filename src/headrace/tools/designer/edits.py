@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -93,8 +93,10 @@ class _Place:
 def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
     """Apply an edit that needs the table."""
     place = _find(parse(text, "schema", "index"), edit.at, facts)
-    if edit.op in _OF_FIELDS:
-        return _OF_FIELDS[edit.op](text, edit, facts, place)
+    if edit.op == "aggregate" or (edit.op in ("column", "relation") and edit.on):
+        return add_item(text, edit.at, "fields", _addition(edit, facts, place))
+    if edit.op in ("column", "relation"):
+        return _without(text, edit, facts, place)
     name = "" if edit.column is None else write_name(_column_of(place.table, edit.column).name)
     if edit.op == "soft_delete":
         return set_word(text, edit.at, "soft_delete", f"{{column: {name}}}" if name else None)
@@ -104,45 +106,35 @@ def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
     return add_item(text, edit.at, "filters", [_filter(edit, place.table)])
 
 
-def _column(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
-    column = _column_of(place.table, edit.column)
-    if not edit.on:
-        return _without(text, edit, place, lambda field: reads_column(field, column.name))
-    # The page does not offer such a column, but its tables may be older than the database.
-    if (reason := why_not(column)) is not None:
-        cause = f"{place.table.name}.{column.name}: {reason}"
-        raise HeadraceError(Kind.USAGE, cause, "Choose another column.")
-    lines = facts.suggester.column(place.table, column, _keys(edit, place.fields))
-    return add_item(text, edit.at, "fields", lines)
-
-
-def _relation(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
+def _addition(edit: Edit, facts: DatabaseFacts, place: _Place) -> Sequence[str]:
+    """Return the lines of the field that an edit adds."""
+    table, suggester = place.table, facts.suggester
+    taken = {field.key for field in place.fields} | (set() if edit.at else METADATA)
+    if edit.op == "column":
+        column = _column_of(table, edit.column)
+        # The page does not offer such a column, but its tables may be older than the database.
+        if (reason := why_not(column)) is not None:
+            raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
+        return suggester.column(table, column, taken)
     relation = _relation_of(edit, facts, place)
-    if not edit.on:
-        return _without(
-            text, edit, place, lambda field: isinstance(field, JoinField) and relation.is_of(field)
-        )
-    lines = facts.suggester.join(place.table, relation, _keys(edit, place.fields))
-    return add_item(text, edit.at, "fields", lines)
+    if edit.op == "relation":
+        return suggester.join(table, relation, taken)
+    reduced = None if edit.column is None else _column_of(facts.catalog[relation.target], edit.column)
+    return suggester.aggregate(table, relation, edit.word, reduced, taken)
 
 
-def _without(text: str, edit: Edit, place: _Place, is_meant: Callable[[Field], bool]) -> str:
-    """Return a text without some of the fields of a row."""
-    for path, field in owned_fields(place.fields, edit.at):
-        if is_meant(field):
-            text = remove_field(text, path)
+def _without(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
+    """Return the text without the fields of a column or a relation."""
+    owned = owned_fields(place.fields, edit.at)
+    if edit.op == "column":
+        name = _column_of(place.table, edit.column).name
+        paths = [path for path, field in owned if reads_column(field, name)]
+    else:
+        relation = _relation_of(edit, facts, place)
+        paths = [path for path, field in owned if isinstance(field, JoinField) and relation.is_of(field)]
+    for path in paths:
+        text = remove_field(text, path)
     return text
-
-
-def _aggregate(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
-    relation = _relation_of(edit, facts, place)
-    target = facts.catalog[relation.target]
-    column = None if edit.column is None else _column_of(target, edit.column)
-    lines = facts.suggester.aggregate(place.table, relation, edit.word, column, _keys(edit, place.fields))
-    return add_item(text, edit.at, "fields", lines)
-
-
-_OF_FIELDS = {"column": _column, "relation": _relation, "aggregate": _aggregate}
 
 
 def _filter(edit: Edit, table: Table) -> str:
@@ -181,11 +173,6 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> _Place:
     if name not in facts.catalog:
         raise HeadraceError(Kind.USAGE, f"the database has no table {name}", "Read the tables again.")
     return _Place(facts.catalog[name], key, fields)
-
-
-def _keys(edit: Edit, fields: Sequence[Field]) -> set[str]:
-    """Return the document keys that a new field cannot have."""
-    return {each.key for each in fields} | (set() if edit.at else METADATA)
 
 
 def _column_of(table: Table, name: str | None) -> Column:
