@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,6 +84,8 @@ class _At:
         path: the document keys that lead to it.
         mapping: PGSync's mapping of its keys.
         notes: on the node.
+        taken: the document keys that its rows have already.
+        helpers: the keys of json columns that are only shown for paths into them, by column.
     """
 
     node: Node
@@ -91,10 +93,19 @@ class _At:
     path: tuple[str, ...]
     mapping: Mapping[str, Any]
     notes: Notes
+    taken: set[str] = field(default_factory=set)
+    helpers: dict[str, str] = field(default_factory=dict)
 
     def final(self, name: str) -> str:
         """Return the document key of a column or label."""
         return self.node.transform.rename.get(name, name)
+
+    def free_key(self, like: str) -> str:
+        """Take a document key like a text that the schema language has and that is free."""
+        base = "_" + re.sub(r"\W+", "_", like, flags=re.ASCII).strip("_")[:_LONGEST]
+        key = next(key for key in (base, *(f"{base}_{n}" for n in range(2, 1000))) if key not in self.taken)
+        self.taken.add(key)
+        return key
 
     def columns(self) -> Iterator[tuple[str, Notes]]:
         """Yield the columns that the node shows, with their notes: those that it names, or all."""
@@ -115,8 +126,6 @@ class _Converter:
         self._concats: list[DocumentStep] = []
         """Steps that read what the others have made, also columns that are only there for paths into them."""
         self._drops: list[DocumentStep] = []
-        self._helpers: dict[tuple[tuple[str, ...], str], str] = {}
-        """The keys of json columns that are only shown for paths into them, by place and column."""
 
     def convert(self, at: _At) -> ConvertedIndex:
         """Convert the whole tree."""
@@ -142,29 +151,27 @@ class _Converter:
 
     def _object_fields(self, at: _At) -> list[FieldEntry]:
         """Return the fields of a node's rows, and of those below them."""
-        labels = {at.final(child.key) for child in at.node.children}
-        taken = set(labels)
+        at.taken.update(at.final(child.key) for child in at.node.children)
         fields: list[FieldEntry] = []
-        entries = list(at.columns())
-        for text, notes in entries:
+        for text, notes in at.columns():
             if _OPERATOR.search(text):
-                fields += self._extracted(at, text, notes, [name for name, _ in entries], taken)
+                fields += self._extracted(at, text, notes)
                 continue
             key = at.final(text)
             # What has the key of a child is left out, as PGSync overwrites it with the child's rows.
-            column = None if key in taken else _find_column(at.side, text, notes)
+            column = None if key in at.taken else _find_column(at.side, text, notes)
             if column is not None:
-                taken.add(key)
-                fields.append(self._column(at, column, notes, key, taken))
+                at.taken.add(key)
+                fields.append(self._column(at, column, notes, key))
         self._replacements(at)
         self._concat(at)
         for number, child in enumerate(at.node.children):
-            fields += self._child(at, child, at.notes.below("children", number), taken)
+            fields += self._child(at, child, at.notes.below("children", number))
         return fields
 
-    def _column(self, at: _At, column: Column, notes: Notes, key: str, taken: set[str]) -> FieldEntry:
+    def _column(self, at: _At, column: Column, notes: Notes, key: str) -> FieldEntry:
         """Return the field of a column; a key that the schema language does not have is made by a step."""
-        own = self._own_key(at, key, taken)
+        own = self._own_key(at, key)
         found = column_field(own, column, _entry(at.mapping, key))
         if own != key:
             self._map(at.path, key, plain_mapping(found))
@@ -178,23 +185,15 @@ class _Converter:
             notes.differs(f"{column.name} of {at.side.name} is {column.base_type}: it becomes {form}")
         return found
 
-    def _own_key(self, at: _At, key: str, taken: set[str]) -> str:
+    def _own_key(self, at: _At, key: str) -> str:
         """Return a key that the schema language has; where that is another one, a step gives `key` back."""
         if _KEY.fullmatch(key):
             return key
-        own = self._free_key(key, taken)
+        own = at.free_key(key)
         self._result.steps.append(DocumentStep(at.path, "rename", (own, key)))
         return own
 
-    def _free_key(self, like: str, taken: set[str]) -> str:
-        base = "_" + re.sub(r"\W+", "_", like, flags=re.ASCII).strip("_")[:_LONGEST]
-        key = next(key for key in (base, *(f"{base}_{n}" for n in range(2, 1000))) if key not in taken)
-        taken.add(key)
-        return key
-
-    def _extracted(
-        self, at: _At, text: str, notes: Notes, names: Collection[str], taken: set[str]
-    ) -> Iterator[FieldEntry]:
+    def _extracted(self, at: _At, text: str, notes: Notes) -> Iterator[FieldEntry]:
         """Convert a path into a json column: the column, and a step that follows the path."""
         name, *parts = _OPERATOR.split(text)
         steps = tuple(zip(parts[::2], parts[1::2], strict=True))
@@ -206,13 +205,12 @@ class _Converter:
             )
         if _find_column(at.side, name, notes) is None:
             return
-        if name in names:
+        if any(name == column for column, _ in at.columns()):
             helper = at.final(name)
-        elif (at.path, name) in self._helpers:
-            helper = self._helpers[at.path, name]
+        elif name in at.helpers:
+            helper = at.helpers[name]
         else:
-            helper = self._free_key(f"{name}_of_{at.side.name.name}", taken)
-            self._helpers[at.path, name] = helper
+            helper = at.helpers[name] = at.free_key(f"{name}_of_{at.side.name.name}")
             yield {"json": helper, "column": quote_if_needed(name), "options": {"enabled": False}}
             self._drops.append(DocumentStep(at.path, "drop", (helper,)))
         mapping = _entry(at.mapping, key)
@@ -241,7 +239,7 @@ class _Converter:
 
     # related rows
 
-    def _child(self, above: _At, child: Child, notes: Notes, taken: set[str]) -> Iterator[FieldEntry]:
+    def _child(self, above: _At, child: Child, notes: Notes) -> Iterator[FieldEntry]:
         """Convert a child: a join, for a junction between keys of several columns two of them."""
         side = find_side(child, self._catalog, notes)
         if side is None:
@@ -253,7 +251,7 @@ class _Converter:
         at = _At(child, side, (*above.path, key), own_mapping, notes)
         if child.through is None:
             link = find_link(above.side, side, relationship, of_join)
-            own = self._own_key(above, key, taken)
+            own = self._own_key(above, key)
             joined = join_words(above.side, side, link, own, of_join, to_many=relationship.to_many)
         else:
             table = find_table(child.through, self._catalog, of_join)
@@ -262,9 +260,9 @@ class _Converter:
             between = find_between(above.side, side, Side(table, key_of(table), ()), of_join)
             _tell_through(child, of_join)
             if not between.is_single:
-                yield self._nested(above, at, child, between, taken)
+                yield self._nested(above, at, child, between)
                 return
-            own = self._own_key(above, key, taken)
+            own = self._own_key(above, key)
             joined = junction_words(above.side, side, between, own)
         content, options = self._content(above, at, child), self._options(above, at, child)
         if options.get("type") == implied_type(joined):
@@ -312,10 +310,10 @@ class _Converter:
                 return column
         return table.column(at.side.key[0]) or table.columns[0]
 
-    def _nested(self, above: _At, at: _At, child: Child, between: Between, taken: set[str]) -> FieldEntry:
+    def _nested(self, above: _At, at: _At, child: Child, between: Between) -> FieldEntry:
         """Return the junction's rows with the related ones in them; a step takes them out."""
         key, inner, middle = at.path[-1], "row", between.middle
-        helper = self._free_key(f"{key}_through_{middle.name.name}", taken)
+        helper = above.free_key(f"{key}_through_{middle.name.name}")
         self._result.steps.append(DocumentStep(above.path, "flatten", (helper, inner, key)))
         # The schema language joins through one column; two joins, one in the other, take keys of several.
         is_list = key_advice(at.side.table, between.right.below) is not None
