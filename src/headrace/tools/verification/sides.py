@@ -128,11 +128,9 @@ class StreamProgress:
     def reached(self, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is applied; wait for as long as the pipeline makes progress."""
         last, since = self._applied.progress(), time.monotonic()
-        while not self._applied.covers(state := self._applied.state(), lsn):
+        while self._applied.wait(lsn, _LOOK_SECONDS if self.why is None else 0.0) is None:
             if self.why is not None:
                 return False
-            if self._applied.wait(lsn, _LOOK_SECONDS) is not None:
-                return True
             now, slot = self._applied.progress(), self._applied.slot()
             # However slowly it moves, it is waited for: only a stream that stands is given up.
             if now != last:
@@ -140,7 +138,7 @@ class StreamProgress:
             if away := self._applied.why_away():
                 self.why, self.remedy = away, "Let a run write to it again, and verify again."
             elif self._stands(slot) or time.monotonic() - since > _STUCK_SECONDS:
-                self.why, self.remedy = why_behind(self._applied, state, lsn)
+                self.why, self.remedy = why_behind(self._applied, self._applied.state(), lsn)
         return True
 
     def _stands(self, slot: SlotFacts | None) -> bool:
