@@ -29,7 +29,7 @@ from headrace.state.deferred_keys import ALL_KEYS
 from headrace.status.console.explanation import Explanation
 from headrace.tools.applied_position import AppliedPosition
 from headrace.tools.verification.recheck import first_difference
-from headrace.tools.verification.sides import DatabaseDocuments, IndexDocuments
+from headrace.tools.verification.sides import DatabaseDocuments, open_index
 
 _TIMEOUT_SECONDS = 3.0
 # Batches of deferred keys that are searched; behind so many the answer is that it may be deferred.
@@ -186,8 +186,8 @@ def _read_document(
     shown = state.served(spec.name) or next(iter(state.of(spec.name)[::-1]), None)
     if shown is None:
         return None, None
-    documents = IndexDocuments(applied.documents, shown.generation, routed=spec.routing is not None)
-    return shown, documents.read([id_]).get(id_)
+    read = open_index(applied.documents, shown.generation, routed=spec.routing is not None)
+    return shown, read([id_]).get(id_)
 
 
 def _with_short_timeouts(endpoints: Endpoints) -> Endpoints:

@@ -170,11 +170,8 @@ class DatabaseSide(Protocol):
         """Return a position behind everything that was read so far."""
 
 
-class IndexSide(Protocol):
-    """Reads the documents that the index holds."""
-
-    def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
-        """Read those documents that the index holds now."""
+ReadIndex = Callable[[Sequence[str]], Mapping[str, StoredDocument]]
+"""Reads those documents of some ids that the index holds now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +180,7 @@ class Recheck:
 
     Attributes:
         database: reads the expected documents.
-        index: reads the documents in the index.
+        read_index: reads the documents in the index.
         reached: waits until the pipeline has applied everything before a position; False where it cannot.
         levels: the longest path from a changed row to a document, in rows.
         contents: whether contents are compared, or only ids.
@@ -193,7 +190,7 @@ class Recheck:
     """
 
     database: DatabaseSide
-    index: IndexSide
+    read_index: ReadIndex
     reached: Callable[[Lsn], bool]
     levels: int = 0
     contents: bool = True
@@ -206,7 +203,7 @@ class Recheck:
         left = list(ids)
         found: list[Finding] = []
         missed: set[str] = set()
-        before = self.index.read(left)
+        before = self.read_index(left)
         for pause in self.pauses:
             if not left:
                 break
@@ -229,7 +226,7 @@ class Recheck:
         look = self.database.look(ids)
         position = self.database.position()
         applied = self._wait_applied(position)
-        after = self.index.read(ids)
+        after = self.read_index(ids)
         absent = [id_ for id_ in ids if id_ in look.stamps and id_ not in after]
         stamps_now = self.database.stamps(absent) if absent else {}
         findings = []

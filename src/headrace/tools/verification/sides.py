@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from headrace.assembly.assembler import Assembler
 from headrace.assembly.digests import DigestRanges, Presence, Present, Sample
@@ -23,11 +24,11 @@ from headrace.postgres.wal_position import end_of_commits
 from headrace.resolution.paths import find_paths
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.documents import StoredDocument, read_documents
+from headrace.sinks.opensearch.documents import read_documents
 from headrace.sinks.opensearch.routed import Shards, open_writer
 from headrace.state import GenerationState
 from headrace.tools.applied_position import AppliedPosition, why_behind
-from headrace.tools.verification.recheck import Finding, Look, Recheck, Verdict
+from headrace.tools.verification.recheck import Finding, Look, ReadIndex, Recheck, Verdict
 
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 60.0
@@ -99,17 +100,9 @@ class DatabaseDocuments:
         return end_of_commits(self._session.query)
 
 
-class IndexDocuments:
-    """The documents that one generation holds."""
-
-    def __init__(self, client: Client, index: str, *, routed: bool = False) -> None:
-        self._client = client
-        self._index = index
-        self._routings = Shards(client).of(index) if routed else ()
-
-    def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
-        """Read the documents of these ids. See `IndexSide`."""
-        return read_documents(self._client, self._index, ids, self._routings)
+def open_index(client: Client, index: str, *, routed: bool) -> ReadIndex:
+    """Return what reads the documents that one generation holds; `routed`: a column decides on shards."""
+    return partial(read_documents, client, index, routings=Shards(client).of(index) if routed else ())
 
 
 class StreamProgress:
@@ -176,11 +169,11 @@ class GenerationSides:
         spec, client = inspection.project.specs[served.index], applied.documents
         routed = {served.index} if spec.routing is not None else ()
         self.database = DatabaseDocuments(session, spec, inspection.catalog)
-        self.documents = IndexDocuments(client, served.generation, routed=bool(routed))
+        self.read_index = open_index(client, served.generation, routed=bool(routed))
         self.progress = StreamProgress(applied)
         self.recheck = Recheck(
             self.database,
-            self.documents,
+            self.read_index,
             self.progress.reached,
             self.database.levels,
             contents=not target.pipelines(served.index),

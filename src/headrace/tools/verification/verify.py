@@ -84,7 +84,7 @@ class Comparison:
         self._recheck_suspects()
 
     def _compare(self, chunk: list[Digest]) -> None:
-        indexed = self.sides.documents.read([digest.id for digest in chunk])
+        indexed = self.sides.read_index([digest.id for digest in chunk])
         for digest in chunk:
             stored = indexed.get(digest.id)
             if not digest.readable:

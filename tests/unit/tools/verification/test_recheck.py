@@ -79,7 +79,7 @@ class World:
 
 
 def settled(world: World, **more: object) -> dict[str, Verdict]:
-    settling = Recheck(world, world, world.reached, sleep=lambda _: None, **more)  # type: ignore[arg-type]
+    settling = Recheck(world, world.read, world.reached, sleep=lambda _: None, **more)  # type: ignore[arg-type]
     return {one.id: one.verdict for one in settling.run(["a"])}
 
 
@@ -171,7 +171,7 @@ def test_a_version_beyond_the_log_is_told() -> None:
     world.commit("a", b'{"x":1}')
     world.held["a"] = StoredDocument(2**61, b'{"x":2}')
     world.applied = world.position_now
-    [found] = Recheck(world, world, world.reached).run(["a"])
+    [found] = Recheck(world, world.read, world.reached).run(["a"])
     assert (found.verdict, found.ahead) == (Verdict.DIFFERENT, True)
 
 
