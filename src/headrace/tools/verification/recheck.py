@@ -98,7 +98,7 @@ def _cut(text: str) -> str:
 
 
 # Seconds after each round; a document that keeps changing is given up after the last one.
-PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
+_PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
 
 
 class Verdict(enum.StrEnum):
@@ -185,7 +185,6 @@ class Recheck:
         levels: the longest path from a changed row to a document, in rows.
         contents: whether contents are compared, or only ids.
         drops: whether a transform may drop documents, also by other rows than the root's.
-        pauses: seconds after each round.
         sleep: waits.
     """
 
@@ -195,7 +194,6 @@ class Recheck:
     levels: int = 0
     contents: bool = True
     drops: bool = False
-    pauses: Sequence[float] = PAUSES
     sleep: Callable[[float], None] = time.sleep
 
     def run(self, ids: Iterable[str]) -> list[Finding]:
@@ -204,7 +202,7 @@ class Recheck:
         found: list[Finding] = []
         missed: set[str] = set()
         before = self.read_index(left)
-        for pause in self.pauses:
+        for pause in _PAUSES:
             if not left:
                 break
             judged, before = self._round(left, before)
