@@ -14,6 +14,7 @@ from pathlib import Path
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
 from headrace.config.suggestion import suggest_deployment, suggest_index, suggest_index_name, suggest_slot
+from headrace.config.text_files import read_text
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.json_schema import EDITOR_FILE, schema_text
 from headrace.tools.saved_files import save_files
@@ -91,17 +92,14 @@ class DeploymentFolder:
         """Load a schema file.
 
         Raises:
-            HeadraceError: USAGE: no schema file of this folder is called so; SCHEMA: it is not UTF-8; DISK.
+            HeadraceError: USAGE: no schema file of this folder is called so; SCHEMA: it cannot be read, or is
+                not UTF-8; DISK.
         """
         path = self._path(file)
-        data = _read(path)
-        if data is None:
-            raise HeadraceError(Kind.USAGE, f"there is no file {path}", "Choose another.")
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise HeadraceError(Kind.SCHEMA, f"{path}: not UTF-8", "Save the file as UTF-8.") from error
-        return SchemaFile(self.files().get(file, ""), file, text.replace("\r\n", "\n"), fingerprint(data))
+        # Before the text: where the file changes in between, a save is refused, and nothing is lost.
+        before = fingerprint(_read(path))
+        text = read_text(path, "the schema file", Kind.SCHEMA).replace("\r\n", "\n")
+        return SchemaFile(self.files().get(file, ""), file, text, before)
 
     def save(self, schema: SchemaFile, database: str = "", *, force: bool = False) -> tuple[list[Path], str]:
         """Save a schema file; add its index to the deployment file, which is written where there is none.
