@@ -144,24 +144,19 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     """
     endpoints = project.resolve()
     report.on_gap = on_gap or project.deployment.source.on_gap
-    inspection = _inspect(project, endpoints, report)
-    if inspection is not None:
-        _report_database(inspection, report, plans=whole)
-    _check_primary(project, endpoints, inspection, report)
-    for target in project.secondary.values():
-        _check_secondary(project, target, endpoints.of(target.key), report)
-
-
-def _inspect(project: Project, endpoints: Endpoints, report: CheckReport) -> Inspection | None:
-    """Inspect the database; None, with the error reported, where that is impossible."""
+    inspection: Inspection | None = None
     try:
         with connect(endpoints.database, application_name="headrace check") as connection:
-            inspection = inspect(project, endpoints, connection)
+            found = inspect(project, endpoints, connection)
             report.run = find_holder(connection, project.slot)
     except HeadraceError as error:
         report.add(error_list(error))
-        return None
-    return inspection
+    else:
+        inspection = found
+        _report_database(found, report, plans=whole)
+    _check_primary(project, endpoints, inspection, report)
+    for target in project.secondary.values():
+        _check_secondary(project, target, endpoints.of(target.key), report)
 
 
 def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:

@@ -170,9 +170,7 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> _Place:
         if isinstance(found, JoinField):
             name, key = found.table, found.primary_key
         fields = found.fields
-    if name not in facts.catalog:
-        raise HeadraceError(Kind.USAGE, f"the database has no table {name}", "Read the tables again.")
-    return _Place(facts.catalog[name], key, fields)
+    return _Place(facts.catalog[facts.find(str(name))], key, fields)
 
 
 def _column_of(table: Table, name: str | None) -> Column:
