@@ -246,19 +246,19 @@ def _known_keys(path: KeyPath) -> list[str]:
 
 def _find_lines(text: str) -> dict[KeyPath, int]:
     """Return the line of each value of a JSON text; nothing of a text with characters that YAML lacks."""
-    lines: dict[KeyPath, int] = {}
-
-    def note(path: KeyPath, node: yaml.Node | None) -> None:
-        assert node is not None, "JSON has a value"
-        lines[path] = node.start_mark.line + 1
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                note((*path, key.value), value)
-        elif isinstance(node, yaml.SequenceNode):
-            for number, item in enumerate(node.value):
-                note((*path, number), item)
-
     # JSON is YAML, except for tabs between its tokens.
     with contextlib.suppress(yaml.YAMLError, RecursionError):
-        note((), yaml.compose(text.replace("\t", " "), yaml.BaseLoader))
-    return lines
+        node = yaml.compose(text.replace("\t", " "), yaml.BaseLoader)
+        assert node is not None, "JSON has a value"
+        return dict(_lines((), node))
+    return {}
+
+
+def _lines(path: KeyPath, node: yaml.Node) -> Iterator[tuple[KeyPath, int]]:
+    yield path, node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from _lines((*path, key.value), value)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _lines((*path, number), item)

@@ -183,13 +183,12 @@ class _Reader:
         """Return whether there is always a related row: by a foreign key, else where the schema says so."""
         if self._database is None or field.kind == "has_one":
             return field.required
-        parent = self._database.catalog[table]
+        linked = set(zip(field.primary_key, field.column, strict=True))
         is_kept = any(
             key.holds
             and key.target == field.table
-            and dict(zip(key.target_columns, key.columns, strict=True))
-            == dict(zip(field.primary_key, field.column, strict=True))
-            for key in parent.foreign_keys
+            and set(zip(key.target_columns, key.columns, strict=True)) == linked
+            for key in self._database.catalog[table].foreign_keys
         )
         return is_kept and self._not_null(table, field.column) and (field.required or not field.filters)
 
@@ -244,11 +243,8 @@ class _Reader:
 
     def _not_null(self, table: TableName, names: Iterable[str]) -> bool:
         columns = [self._column(table, name) for name in names]
-        is_key = table == self._root
-        return all(
-            column is not None and (column.not_null or (is_key and column.name in self._key))
-            for column in columns
-        )
+        key = self._key if table == self._root else ()
+        return all(column is not None and (column.not_null or column.name in key) for column in columns)
 
     def _or_null(
         self, type_: JsonType, table: TableName, columns: tuple[str, ...], *, required: bool
