@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from headrace.assembly.assembler import Assembler
@@ -23,6 +24,7 @@ from headrace.postgres.slot import SlotFacts
 from headrace.postgres.wal_position import end_of_commits
 from headrace.resolution.paths import find_paths
 from headrace.schema.tree import IndexSpec
+from headrace.sinks.base import DocumentWriter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import read_documents
 from headrace.sinks.opensearch.routed import Shards, open_writer
@@ -147,40 +149,25 @@ _WHY = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class GenerationSides:
     """Both sides of one generation, what compares them, and what repairs it; used from one thread.
 
-    Args:
-        session: reads the database.
-        inspection: of the project of the generation's index alone.
-        target: the sink of the generation.
+    Attributes:
+        database: the documents as they should be.
+        read_index: reads the documents that the generation holds.
+        progress: waits for the pipeline.
+        recheck: compares documents.
         applied: reads the position of the stream.
-        served: the generation.
+        writer: writes to the generation.
     """
 
-    def __init__(
-        self,
-        session: ReadSession,
-        inspection: Inspection,
-        target: SinkTarget,
-        applied: AppliedPosition,
-        served: GenerationState,
-    ) -> None:
-        spec, client = inspection.project.specs[served.index], applied.documents
-        routed = {served.index} if spec.routing is not None else ()
-        self.database = DatabaseDocuments(session, spec, inspection.catalog)
-        self.read_index = open_index(client, served.generation, routed=bool(routed))
-        self.progress = StreamProgress(applied)
-        self.recheck = Recheck(
-            self.database,
-            self.read_index,
-            self.progress.reached,
-            self.database.levels,
-            contents=not target.pipelines(served.index),
-            drops=spec.transform is not None,
-        )
-        self._applied = applied
-        self.writer = open_writer(client, {served.index: served.write_alias}, target.writer_options(), routed)
+    database: DatabaseDocuments
+    read_index: ReadIndex
+    progress: StreamProgress
+    recheck: Recheck
+    applied: AppliedPosition
+    writer: DocumentWriter
 
     def rebuild(self, ids: Sequence[str]) -> tuple[dict[str, str], int]:
         """Write documents as they should be; return why some cannot be, and how many are fenced.
@@ -189,7 +176,7 @@ class GenerationSides:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
         """
         # Before the read: what the stream writes from now on has a higher version, and wins.
-        version = self._applied.state().reached
+        version = self.applied.state().reached
         refused: dict[str, str] = {}
         result = self.writer.write(self.database.operations(ids, version, refused))
         return refused | {rejection.id: rejection.reason for rejection in result.rejected}, result.fenced
@@ -199,11 +186,26 @@ class GenerationSides:
 def open_sides(
     inspection: Inspection, target: SinkTarget, applied: AppliedPosition, served: GenerationState
 ) -> Iterator[GenerationSides]:
-    """Open both sides of a generation; see `GenerationSides`."""
-    with ReadSession(applied.database) as session:
-        sides = GenerationSides(session, inspection, target, applied, served)
-        with contextlib.closing(sides.writer):
-            yield sides
+    """Open both sides of a generation.
+
+    Args:
+        inspection: of the project of the generation's index alone.
+        target: the sink of the generation.
+        applied: reads the position of the stream.
+        served: the generation.
+    """
+    index, spec = served.index, inspection.project.specs[served.index]
+    routed = {index} if spec.routing is not None else ()
+    writer = open_writer(applied.documents, {index: served.write_alias}, target.writer_options(), routed)
+    with contextlib.closing(writer), ReadSession(applied.database) as session:
+        database = DatabaseDocuments(session, spec, inspection.catalog)
+        read_index = open_index(applied.documents, served.generation, routed=bool(routed))
+        progress = StreamProgress(applied)
+        contents, drops = not target.pipelines(index), spec.transform is not None
+        recheck = Recheck(
+            database, read_index, progress.reached, database.levels, contents=contents, drops=drops
+        )
+        yield GenerationSides(database, read_index, progress, recheck, applied, writer)
 
 
 def is_fenced(finding: Finding) -> bool:
