@@ -7,7 +7,7 @@ from prometheus_client.core import Metric
 from builder.markdown import cell, table
 from headrace.status.board import Positions, StatusBoard
 from headrace.status.metrics import BoardCollector
-from headrace.status.mirror_board import MirrorBoard, MirrorCollector, TableStatus
+from headrace.status.mirror_board import MirrorBoard, TableStatus
 from headrace.status.phases import Phase
 
 HEAD = """\
@@ -35,7 +35,7 @@ def families() -> list[Metric]:
     board.set_positions(Positions(confirmed=1, applied=1, current=1))
     mirror = MirrorBoard("headrace_mirror")
     mirror.show(Phase.LIVE, {"orders": TableStatus("live", 1)})
-    families = {family.name: family for family in MirrorCollector(mirror).collect()}
+    families = {family.name: family for family in mirror.collect()}
     return list((families | {family.name: family for family in BoardCollector(board).collect()}).values())
 
 

@@ -88,13 +88,9 @@ class Narration:
 
 def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
     """Yield the generations that are backfilled, with their names; secondary sinks too."""
-    for index in view.indexes:
+    for sink, index in view.all_indexes():
         if index.building is not None:
-            yield index.name, index
-    for sink, about in view.secondary.items():
-        for name, index in about.indexes.items():
-            if index.building is not None:
-                yield f"{sink}: {name}", index
+            yield f"{sink}: {index.name}" if sink else index.name, index
 
 
 def _trouble_of(view: View) -> str | None:
@@ -104,9 +100,8 @@ def _trouble_of(view: View) -> str | None:
 
 def _code_of(view: View) -> str | None:
     """Return the code of the error that keeps the run from making progress."""
-    if view.stalled is not None:
-        return view.stalled.diagnosis.error.code
-    return None if view.failure is None else view.failure.error.code
+    failure = view.failure if view.stalled is None else view.stalled.error
+    return None if failure is None else failure.code
 
 
 class Narrator:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar, get_args
@@ -24,7 +24,7 @@ from headrace.status.phases import Phase
 from headrace.status.progress import LagSamples, bytes_behind
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
 from headrace.status.stages import NO_STAGES, Stages
-from headrace.status.stall import STALLED_SECONDS, StallDetector, Stalled
+from headrace.status.stall import STALLED_SECONDS, Diagnosis, StallDetector
 
 
 class IndexPhase(enum.StrEnum):
@@ -172,11 +172,6 @@ class LastError:
     error: HeadraceError
     time: float
 
-    @property
-    def text(self) -> str:
-        """The error in words, with its code."""
-        return str(self.error)
-
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -204,7 +199,7 @@ class View:
     """By unit and cause."""
     sinks: tuple[SinkActivity, ...] = ()
     secondary: Mapping[str, SecondaryStatus] = field(default_factory=dict)
-    failure: LastError | None = None
+    failure: HeadraceError | None = None
     """Why the run is degraded, or what has ended it; None where neither holds."""
     slot: SlotFacts | None = None
     """The slot as the server shows it; None where there is none."""
@@ -214,10 +209,16 @@ class View:
     """What the stages of the stream have done since it was started last."""
     last_advance: float | None = None
     """When the applied position advanced last (Unix time); None where it has not yet."""
-    stalled: Stalled | None = None
+    stalled: Diagnosis | None = None
     paused: Pause | None = None
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Requests to the private address, by order and outcome; they outlive the orders, which are bounded."""
+
+    def all_indexes(self) -> Iterator[tuple[str, IndexStatus]]:
+        """Yield each index after its sink's name, which is empty for the primary."""
+        yield from (("", index) for index in self.indexes)
+        for sink, status in self.secondary.items():
+            yield from ((sink, index) for index in status.indexes.values())
 
 
 _Key = TypeVar("_Key")
@@ -253,7 +254,7 @@ class StatusBoard:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.report: Reporter = SilentReporter() if reporter is None else reporter
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._clock = clock
         self._wall = wall
         self.sinks = SinkReports(clock)
@@ -268,7 +269,6 @@ class StatusBoard:
         self._accepted: tuple[str, ...] = ()
         self._holder: str | None = None
         self._follows = False
-        self._ended_by: LastError | None = None
 
     # Methods that the pipeline calls.
 
@@ -303,17 +303,15 @@ class StatusBoard:
         """Note `error`; a retryable one, or where it `degrades`, makes the run degraded until it recovers."""
         with self._lock:
             errors = _counted(self._known.errors, error.code)
-            last = LastError(error, self._wall())
-            self._known = replace(self._known, errors=errors, last_error=last)
+            self.note(errors=errors, last_error=LastError(error, self._wall()))
             if degrades or error.retry is Retry.BACK_OFF:
                 self._is_degraded = True
 
     def ended(self, error: HeadraceError) -> None:
         """Note that `error` has ended the run."""
         self.record_error(error)
-        with self._lock:
-            self._ended_by = self._known.last_error
-            self._phase = Phase.STOPPED
+        self.note(failure=error)
+        self.enter(Phase.STOPPED)
 
     def index(self, name: str, *, sink: str = "", **changes: Any) -> None:
         """Change fields of an index's `IndexStatus`, perhaps in a secondary sink; an unknown one is added."""
@@ -321,9 +319,9 @@ class StatusBoard:
             if not sink:
                 self._indexes[name] = replace(self._indexes.get(name, IndexStatus(name)), **changes)
                 return
-            known = self._known.secondary.get(sink, SecondaryStatus())
-            index = replace(known.indexes.get(name, IndexStatus(name)), **changes)
-            self._set_secondary(sink, replace(known, indexes={**known.indexes, name: index}))
+            known = self._known.secondary.get(sink, SecondaryStatus()).indexes
+            index = replace(known.get(name, IndexStatus(name)), **changes)
+            self.secondary(sink, indexes={**known, name: index})
 
     def set_indexes(self, names: Collection[str]) -> None:
         """Show these indexes and no others, in every sink; what is known of one stays."""
@@ -331,22 +329,20 @@ class StatusBoard:
             self._indexes = {name: self._indexes.get(name, IndexStatus(name)) for name in names}
             for sink, known in self._known.secondary.items():
                 kept = {name: index for name, index in known.indexes.items() if name in names}
-                self._set_secondary(sink, replace(known, indexes=kept))
+                self.secondary(sink, indexes=kept)
 
     def secondary(self, name: str, **changes: Any) -> None:
         """Change fields of a secondary sink's `SecondaryStatus`."""
         with self._lock:
-            known = self._known.secondary.get(name, SecondaryStatus())
-            self._set_secondary(name, replace(known, **changes))
-
-    def _set_secondary(self, name: str, status: SecondaryStatus) -> None:
-        self._known = replace(self._known, secondary={**self._known.secondary, name: status})
+            known = self._known.secondary
+            status = replace(known.get(name, SecondaryStatus()), **changes)
+            self.note(secondary={**known, name: status})
 
     def set_counts(self, counts: Counters) -> None:
         """Set the totals; a smaller number than before is ignored."""
         with self._lock:
             most = Counters(*map(max, astuple(self._known.counts), astuple(counts)))
-            self._known = replace(self._known, counts=most, counts_known=True)
+            self.note(counts=most, counts_known=True)
 
     def set_positions(self, positions: Positions) -> None:
         """Set the positions of slot, documents and server; called about once a second, for the lag."""
@@ -354,7 +350,7 @@ class StatusBoard:
             before, advance = self._known.positions.applied, self._known.last_advance
             if before is not None and positions.applied is not None and positions.applied > before:
                 advance = self._wall()
-            self._known = replace(self._known, positions=positions, last_advance=advance)
+            self.note(positions=positions, last_advance=advance)
             if positions.current is not None:
                 self._samples = self._samples.observed(positions.current, self._clock())
 
@@ -362,13 +358,12 @@ class StatusBoard:
         """Note a gap in the log; it is a warning until every index is built again."""
         self.set_warning("gap", text)
         with self._lock:
-            self._known = replace(self._known, gaps=self._known.gaps + 1)
+            self.note(gaps=self._known.gaps + 1)
 
     def count_rebuild(self, unit: str, cause: str) -> None:
         """Count that an index which readers see is built again, or is followed no more until it is."""
         with self._lock:
-            rebuilds = _counted(self._known.rebuilds, (unit, cause))
-            self._known = replace(self._known, rebuilds=rebuilds)
+            self.note(rebuilds=_counted(self._known.rebuilds, (unit, cause)))
 
     def pause(self, by: str) -> bool:
         """Pause the stream; return False where it is paused already, which changes nothing.
@@ -378,21 +373,20 @@ class StatusBoard:
         with self._lock:
             if self._known.paused is not None:
                 return False
-            self._known = replace(self._known, paused=Pause(self._wall(), by))
+            self.note(paused=Pause(self._wall(), by))
             return True
 
     def resume(self) -> bool:
         """End the pause; return False where there is none."""
         with self._lock:
             was_paused = self._known.paused is not None
-            self._known = replace(self._known, paused=None)
+            self.note(paused=None)
             return was_paused
 
     def count_request(self, order: str, outcome: str) -> None:
         """Count a request to the private address: what was ordered, and how it was answered."""
         with self._lock:
-            requests = _counted(self._known.control_requests, (order, outcome))
-            self._known = replace(self._known, control_requests=requests)
+            self.note(control_requests=_counted(self._known.control_requests, (order, outcome)))
 
     def set_warning(self, of: WarningOf, text: str | None) -> None:
         """Set a warning that holds until it is removed (None); a new one is reported once."""
@@ -435,26 +429,21 @@ class StatusBoard:
             # A writer that waits reports no error to the run, which works on a batch: the board shows it all
             # the same.
             is_degraded = self._is_degraded or waiting is not None
-            phase = Phase.DEGRADED if is_degraded and self._phase is not Phase.STOPPED else self._phase
+            phase, failure = self._phase, known.failure
+            if is_degraded and phase is not Phase.STOPPED:
+                phase, failure = Phase.DEGRADED, waiting or (known.last_error and known.last_error.error)
             return replace(
                 known,
                 phase=phase,
-                unready=self._why_unready(phase, waiting, stalled),
+                unready=self._why_unready(phase, failure, stalled),
                 indexes=tuple(self._indexes.values()),
                 lag_bytes=bytes_behind(positions.confirmed, positions.current),
                 lag_seconds=self._samples.seconds_behind(positions.confirmed, self._clock()),
                 warnings=self._shown_warnings(),
                 sinks=sinks,
-                failure=self._failure(phase, waiting),
+                failure=failure,
                 stalled=stalled,
             )
-
-    def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
-        if phase is Phase.DEGRADED and waiting is not None:
-            return LastError(waiting, self._wall())
-        if phase is Phase.STOPPED:
-            return self._ended_by
-        return self._known.last_error if phase is Phase.DEGRADED else None
 
     def _shown_warnings(self) -> tuple[str, ...]:
         units = [_describe_unit(unit) for unit in self._known.units if unit.is_stuck]
@@ -462,17 +451,16 @@ class StatusBoard:
         return tuple(filter(None, (pause, *self._warnings.values(), *units, *self._accepted)))
 
     def _why_unready(
-        self, phase: Phase, waiting: HeadraceError | None, stalled: Stalled | None
+        self, phase: Phase, failure: HeadraceError | None, stalled: Diagnosis | None
     ) -> str | None:
         if stalled is not None:
-            return f"stalled: {stalled.diagnosis.error}"
+            return f"stalled: {stalled.error}"
         if phase is Phase.LIVE or (phase is Phase.BACKFILLING and self._follows):
             return self._why_incomplete()
-        last = self._known.last_error and self._known.last_error.text
         because = {
             Phase.STARTING: self._warnings["gap"],
             Phase.STANDBY: self._holder and f"the run on {self._holder} works",
-            Phase.DEGRADED: last if waiting is None else str(waiting),
+            Phase.DEGRADED: failure and str(failure),
         }.get(phase)
         return f"{phase.value}: {because}" if because else phase.value
 
@@ -506,7 +494,8 @@ class StatusBoard:
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
             "sinks": _sinks(view),
-            "last_error": last and {"code": last.error.code, "text": last.text, "time": _iso(last.time)},
+            "last_error": last
+            and {"code": last.error.code, "text": str(last.error), "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
 
@@ -535,12 +524,7 @@ def _sinks(view: View) -> dict[str, Any]:
     sinks: dict[str, Any] = {activity.name: _sink(activity) for activity in view.sinks}
     for name, secondary in view.secondary.items():
         indexes = [_index(index) for index in secondary.indexes.values()]
-        status = {
-            "phase": secondary.phase,
-            "deferred": secondary.deferred,
-            "away": secondary.away,
-            "indexes": indexes,
-        }
+        status = {"phase": secondary.phase, **asdict(secondary), "indexes": indexes}
         sinks[name] = sinks.get(name, {}) | status
     return sinks
 

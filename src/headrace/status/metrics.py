@@ -16,7 +16,7 @@ from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, Stat
 from headrace.status.phases import Phase
 from headrace.status.sinks import SinkActivity
 from headrace.status.stages import LATENCY_STAGES, Histogram, Stages
-from headrace.status.stall import Stalled
+from headrace.status.stall import Diagnosis
 
 Samples = Iterable[tuple[Sequence[str], float | None]]
 """The values of the labels, and the value of the metric; None: there is no sample."""
@@ -108,15 +108,8 @@ def _indexes(view: View) -> Iterator[Metric]:
         "headrace_quarantined_documents",
         "Documents of the index in quarantine; those of a secondary sink with its name.",
         ("index", "sink"),
-        (((index.name, sink), index.quarantined) for sink, index in _in_all_sinks(view)),
+        (((index.name, sink), index.quarantined) for sink, index in view.all_indexes()),
     )
-
-
-def _in_all_sinks(view: View) -> Iterator[tuple[str, IndexStatus]]:
-    """Yield each index with its sink's name; empty for the primary."""
-    yield from (("", index) for index in view.indexes)
-    for sink, status in view.secondary.items():
-        yield from ((sink, index) for index in status.indexes.values())
 
 
 def _state(view: View) -> Iterator[Metric]:
@@ -194,18 +187,16 @@ def _positions(view: View) -> Iterator[Metric]:
     )
 
 
-def _stalled(stalled: Stalled | None) -> Metric:
-    family = GaugeMetricFamily(
+def _stalled(diagnosis: Diagnosis | None) -> Metric:
+    causes = dict.fromkeys((*Stage, None), "none")
+    if diagnosis is not None:
+        causes[diagnosis.stage] = diagnosis.cause.value
+    return gauge(
         "headrace_stalled",
         "1 for the stage at which the stream stands still, with the likely cause; else 0 (none).",
-        labels=["stage", "cause"],
+        ("stage", "cause"),
+        (((stage or "unknown", cause), cause != "none") for stage, cause in causes.items()),
     )
-    diagnosis = None if stalled is None else stalled.diagnosis
-    for stage in (*Stage, None):
-        is_still = diagnosis is not None and diagnosis.stage is stage
-        cause = diagnosis.cause.value if diagnosis is not None and is_still else "none"
-        family.add_metric([stage or "unknown", cause], float(is_still))
-    return family
 
 
 def _latency(stages: Stages) -> Metric:

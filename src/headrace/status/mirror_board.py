@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 
 from headrace.errors import HeadraceError
@@ -20,7 +19,6 @@ from headrace.status.pages import PublicServer, pages
 from headrace.status.phases import Phase
 
 TablePhase = Literal["live", "loading", "waiting"]
-TABLE_PHASES: tuple[TablePhase, ...] = ("live", "loading", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +108,9 @@ class MirrorBoard:
             # A new value each time: a reader keeps one that nobody changes under it.
             self._view = MirrorView(before.slot, phase, kept, said, before.started)
 
-
-class MirrorCollector(Collector):
-    """Reads the board once for each scrape."""
-
-    def __init__(self, board: MirrorBoard) -> None:
-        self._board = board
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield every metric, as of now."""
-        return _metrics(self._board.view())
+    def collect(self) -> Iterator[Metric]:
+        """Return every metric, as of now: the board is a collector of Prometheus' library."""
+        return _metrics(self.view())
 
 
 def _metrics(view: MirrorView) -> Iterator[Metric]:
@@ -131,7 +122,7 @@ def _metrics(view: MirrorView) -> Iterator[Metric]:
         "headrace_mirror_table",
         "1 for the state that a mirrored table is in.",
         ("table", "state"),
-        (((name, state), table.phase == state) for name, table in tables for state in TABLE_PHASES),
+        (((name, state), table.phase == state) for name, table in tables for state in get_args(TablePhase)),
     )
     yield gauge(
         "headrace_mirror_table_position_bytes",
@@ -155,6 +146,6 @@ class MirrorServer(PublicServer):
 
     def __init__(self, board: MirrorBoard, address: str, hosts: Collection[str] = ()) -> None:
         registry = CollectorRegistry()
-        registry.register(MirrorCollector(board))
+        registry.register(board)
         routes = pages(lambda: board.view().unready, lambda: board.view().to_json(), registry)
         super().__init__(Starlette(routes=routes), address, hosts, frozenset({"/status"}))

@@ -167,7 +167,7 @@ class SinkReports:
         with self._lock:
             self._forget()
             names = {sink for sink, _ in self._last_reports} | set(self._retries_of_ended)
-            return tuple(self._of(name) for name in sorted(names))
+            return tuple(self._sum(name, self._of_sink(name)) for name in sorted(names))
 
     def of_tasks(self, name: str) -> SinkActivity | None:
         """Return what the writers of a sink do in the stream's tasks; None where there are none."""
@@ -183,9 +183,6 @@ class SinkReports:
 
     def _of_sink(self, name: str) -> list[_LastReport]:
         return [last for (sink, _), last in self._last_reports.items() if sink == name]
-
-    def _of(self, name: str) -> SinkActivity:
-        return self._sum(name, self._of_sink(name))
 
     def _sum(self, name: str, last_reports: Sequence[_LastReport]) -> SinkActivity:
         reports = [last.report for last in last_reports]

@@ -65,14 +65,6 @@ NOT_DIAGNOSED = Diagnosis(
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
-    """A stall: for how long the stream has stood still (s), and the diagnosis."""
-
-    seconds: float
-    diagnosis: Diagnosis
-
-
-@dataclass(frozen=True, slots=True)
 class _Look:
     """A look at the server: when it was (the clock's seconds), and how far the stream was behind (s)."""
 
@@ -132,13 +124,10 @@ class StallDetector:
                 transaction.
         """
         now = self._clock()
-        if decodes:
+        higher = {name: value for name, value in reached.items() if value > self._reached.get(name, -1)}
+        self._reached |= higher
+        if decodes or higher:
             self._moved = now
-        if any(value > self._reached.get(name, -1) for name, value in reached.items()):
-            self._moved = now
-            self._reached |= {
-                name: max(value, self._reached.get(name, -1)) for name, value in reached.items()
-            }
         self._look = None if behind is None else _Look(now, behind)
 
     def still_seconds(self, heard: float) -> float:
@@ -160,9 +149,6 @@ class StallDetector:
         behind = min(look.behind + now - look.at if look.behind else 0.0, now - max(signs, self._moved))
         return max(0.0, inside_batch, behind)
 
-    def view(self, heard: float) -> Stalled | None:
-        """Return the stall; None where there is none."""
-        seconds = self.still_seconds(heard)
-        if seconds <= self.limit:
-            return None
-        return Stalled(seconds, self.diagnosis or NOT_DIAGNOSED)
+    def view(self, heard: float) -> Diagnosis | None:
+        """Return the diagnosis of the stall; None where there is none."""
+        return (self.diagnosis or NOT_DIAGNOSED) if self.still_seconds(heard) > self.limit else None

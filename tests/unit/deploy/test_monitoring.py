@@ -17,7 +17,7 @@ from headrace.state import Counters
 from headrace.status import IndexPhase, StatusBoard
 from headrace.status.board import Positions, UnitPhase, UnitStatus
 from headrace.status.metrics import registry
-from headrace.status.mirror_board import MirrorBoard, MirrorCollector, TableStatus
+from headrace.status.mirror_board import MirrorBoard, TableStatus
 from headrace.status.phases import Phase
 from support.console_states import SLOT
 
@@ -47,7 +47,7 @@ def exposed() -> str:
     mirrors = CollectorRegistry()
     mirror = MirrorBoard("headrace_mirror")
     mirror.show(Phase.LIVE, {"orders": TableStatus("live", 1)})
-    mirrors.register(MirrorCollector(mirror))
+    mirrors.register(mirror)
     return generate_latest(registry(board)).decode() + generate_latest(mirrors).decode()
 
 

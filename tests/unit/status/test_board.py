@@ -105,7 +105,7 @@ def test_an_error_that_ends_the_run_is_its_last_state() -> None:
     view = one.view()
     assert view.phase is Phase.STOPPED
     assert view.failure is not None
-    assert (view.failure.error.cause, view.failure.error.remedy) == ("the slot is lost", "Begin anew.")
+    assert (view.failure.cause, view.failure.remedy) == ("the slot is lost", "Begin anew.")
 
 
 def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_before() -> None:
@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_befo
     one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     failure = one.view().failure
     assert failure is not None
-    assert failure.error.cause == "the cluster is overloaded"
+    assert failure.cause == "the cluster is overloaded"
     one.enter(Phase.STOPPED)
     assert one.view().failure is None
 

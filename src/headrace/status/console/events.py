@@ -59,9 +59,8 @@ def _secondary(name: str, before: SecondaryStatus, sink: SecondaryStatus) -> Ite
 
 def _phase(before: View, view: View) -> Iterator[tuple[str, Tone]]:
     stalled, was_stalled = view.stalled is not None, before.stalled is not None
-    last, was_last = view.last_error, before.last_error
-    if last is not None and (was_last is None or (last.time, last.text) != (was_last.time, was_last.text)):
-        yield last.text, "bad"
+    if view.last_error is not None and view.last_error != before.last_error:
+        yield str(view.last_error.error), "bad"
     if before.phase is Phase.DEGRADED and view.phase not in (Phase.DEGRADED, Phase.STOPPED):
         yield f"works again; {view.phase}", "good"
     elif view.phase is not before.phase:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.errors import HeadraceError
 from headrace.model.units import are, duration, quantity
 from headrace.postgres.slot import SlotFacts
-from headrace.status.board import IndexPhase, IndexStatus, LastError, View
+from headrace.status.board import IndexPhase, IndexStatus, View
 from headrace.status.console.events import Tone
 from headrace.status.console.formats import age_text, moment_text
 from headrace.status.console.history import History
@@ -92,30 +93,21 @@ def _live(view: View) -> _State:
 
 def _trouble(view: View) -> _State | None:
     """Return the state of a run that does not work; None where it does."""
-    failure = view.failure
-    if view.phase is Phase.STOPPED and failure is None:
-        return "stopped", "plain", "it was stopped on request", _START_AGAIN, ""
-    if view.phase is Phase.STOPPED and failure is not None:
-        error = failure.error
-        return "stopped", "bad", error.cause, error.remedy or _START_AGAIN, error.code
+    start_again = "start it again: it continues from the slot's position"
+    if view.phase is Phase.STOPPED:
+        if view.failure is None:
+            return "stopped", "plain", "it was stopped on request", start_again, ""
+        return _failed("stopped", view.failure, start_again)
     if view.stalled is not None:
-        error = view.stalled.diagnosis.error
-        return "stalled", "bad", error.cause, error.remedy, error.code
-    if view.phase is Phase.DEGRADED:
-        return "degraded", "bad", *_of_failure(failure)
+        return _failed("stalled", view.stalled.error)
+    if view.failure is not None:
+        tried_again = "nothing: it is tried again, with growing pauses, until it works"
+        return _failed("degraded", view.failure, tried_again)
     return None
 
 
-_START_AGAIN = "start it again: it continues from the slot's position"
-
-
-def _of_failure(failure: LastError | None) -> tuple[str, str, str]:
-    if failure is None:
-        return "the last attempt failed", _TRIED_AGAIN, ""
-    return failure.error.cause, failure.error.remedy or _TRIED_AGAIN, failure.error.code
-
-
-_TRIED_AGAIN = "nothing: it is tried again, with growing pauses, until it works"
+def _failed(word: str, error: HeadraceError, remedy: str = "") -> _State:
+    return word, "bad", error.cause, error.remedy or remedy, error.code
 
 
 def _filling(view: View) -> str:

@@ -310,9 +310,7 @@ _STATUS = {
 
 
 def _index_rows(view: View, now: float) -> Iterator[IndexRow]:
-    found = [("", index) for index in view.indexes]
-    found += [(name, index) for name, sink in view.secondary.items() for index in sink.indexes.values()]
-    for sink, index in found:
+    for sink, index in view.all_indexes():
         since = "" if index.served_since is None else f"since {moment_text(index.served_since, now)}"
         yield IndexRow(index, sink, since)
 

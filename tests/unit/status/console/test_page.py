@@ -6,7 +6,7 @@ from headrace.status import StatusBoard
 from headrace.status.board import Positions
 from headrace.status.console.history import History, LagPoint
 from headrace.status.console.page import Figure, Page, make_page
-from headrace.status.stall import NOT_DIAGNOSED, Stalled
+from headrace.status.stall import NOT_DIAGNOSED
 from support.console_states import GB, MB, SLOT, board_in
 
 NOW = 1_800_000_000.0
@@ -44,7 +44,7 @@ def test_nothing_of_a_backlog_is_good_while_the_stream_stands_still(state: str, 
     """However short it is: what waits in the log is not read."""
     view = board_in(state).view()
     if state == "live":
-        view = replace(view, stalled=Stalled(60.0, NOT_DIAGNOSED))
+        view = replace(view, stalled=NOT_DIAGNOSED)
     view = replace(view, lag_bytes=200)
     backlog = figure(make_page(view, History(), NOW).lag, "backlog")
     assert (backlog.value, backlog.tone) == ("waits", tone)
