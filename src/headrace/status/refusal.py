@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from starlette.responses import JSONResponse, Response
@@ -12,24 +13,21 @@ from headrace.errors import HeadraceError, Kind, Retry
 NO_STORE = {"Cache-Control": "no-store"}
 
 
+@dataclass(eq=False)
 class Refusal(Exception):  # noqa: N818 - the answer to a request, not a failure of ours
     """A request that is not carried out.
 
-    Args:
+    Attributes:
         status: the status of the answer.
         outcome: the word that it is counted under.
         error: code, cause and remedy.
         headers: more headers of the answer.
     """
 
-    def __init__(
-        self, status: HTTPStatus, outcome: str, error: HeadraceError, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(error)
-        self.status = status
-        self.outcome = outcome
-        self.error = error
-        self.headers = dict(headers or {})
+    status: HTTPStatus
+    outcome: str
+    error: HeadraceError
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
         """Return the answer."""
@@ -47,11 +45,9 @@ class Refusal(Exception):  # noqa: N818 - the answer to a request, not a failure
 
 def refuse(status: HTTPStatus, outcome: str, cause: str, remedy: str = "", **headers: str) -> Refusal:
     """Return a refusal for a request that is wrong; underscores in a header's name become hyphens."""
-    kind = {HTTPStatus.UNAUTHORIZED: Kind.AUTHENTICATION, HTTPStatus.FORBIDDEN: Kind.PRIVILEGE}.get(
-        status, Kind.USAGE
-    )
+    kinds = {HTTPStatus.UNAUTHORIZED: Kind.AUTHENTICATION, HTTPStatus.FORBIDDEN: Kind.PRIVILEGE}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Refusal(status, outcome, HeadraceError(kind, cause, remedy), named)
+    return Refusal(status, outcome, HeadraceError(kinds.get(status, Kind.USAGE), cause, remedy), named)
 
 
 def refusal_of(error: HeadraceError) -> Refusal:

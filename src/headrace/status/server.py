@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -56,7 +56,10 @@ class StatusServer(PublicServer):
     ) -> None:
         self._console = Console(board, explains)
         self._loop: asyncio.AbstractEventLoop | None = None
-        served = application(board, self._console, waits, self._running)
+        routes = pages(lambda: board.view().unready, board.snapshot, registry(board))
+        if waits is not None:
+            routes.append(_wait_page(waits))
+        served = Starlette(routes=[*routes, *self._console.routes], lifespan=self._running)
         super().__init__(served, address, hosts, _LINKED)
 
     def stop(self) -> None:
@@ -79,18 +82,10 @@ class StatusServer(PublicServer):
             self._console.close()
 
 
-def application(
-    board: StatusBoard,
-    console: Console,
-    waits: Waits | None = None,
-    lifespan: Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]] | None = None,
-) -> Starlette:
-    """Return the web application with the pages; `lifespan` is entered while it is served."""
-    routes = pages(lambda: board.view().unready, board.snapshot, registry(board))
+def _wait_page(waits: Waits) -> Route:
     places = asyncio.Semaphore(MOST_WAITERS)
 
     async def wait(request: Request) -> Response:
-        assert waits is not None
         try:
             wait_request = parse_request(dict(request.query_params))
         except ValueError as error:
@@ -101,9 +96,7 @@ def application(
         async with places:
             return await _answer_wait(waits, wait_request, request)
 
-    if waits is not None:
-        routes.append(Route("/wait", wait, methods=["GET"]))
-    return Starlette(routes=[*routes, *console.routes], lifespan=lifespan)
+    return Route("/wait", wait, methods=["GET"])
 
 
 async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request) -> Response:

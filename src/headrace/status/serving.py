@@ -41,6 +41,9 @@ class HttpServer:
         name: what the address is called in messages, for example `status`.
         certificate: serve HTTPS with it; None serves HTTP.
 
+    Attributes:
+        address: `HOST:PORT`, with the real port once the server has started.
+
     Raises:
         HeadraceError: USAGE for an address that is invalid, or that is not this machine's.
     """
@@ -69,7 +72,7 @@ class HttpServer:
         )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
-        self._address = address
+        self.address = address
 
     def start(self) -> None:
         """Listen; return when requests are answered.
@@ -79,7 +82,7 @@ class HttpServer:
         """
         listener = self._listen()
         host, port = listener.getsockname()[:2]
-        self._address = f"[{host}]:{port}" if self._family is socket.AF_INET6 else f"{host}:{port}"
+        self.address = f"[{host}]:{port}" if self._family is socket.AF_INET6 else f"{host}:{port}"
         self._thread = threading.Thread(
             target=self._server.run,
             kwargs={"sockets": [listener]},
@@ -94,7 +97,7 @@ class HttpServer:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 listener.close()
                 raise HeadraceError(
-                    Kind.INTERNAL, f"the {self._name} server at {self._address} does not start"
+                    Kind.INTERNAL, f"the {self._name} server at {self.address} does not start"
                 )
             time.sleep(0.005)
 
@@ -113,15 +116,10 @@ class HttpServer:
         self.stop()
 
     @property
-    def address(self) -> str:
-        """The address `HOST:PORT`, with the real port once the server has started."""
-        return self._address
-
-    @property
     def named(self) -> str:
-        """The same with the host as it was given, which may be a name."""
+        """The address with the host as it was given, which may be a name."""
         host = f"[{self._host}]" if self._family is socket.AF_INET6 else self._host
-        return f"{host}:{self._address.rpartition(':')[2]}"
+        return f"{host}:{self.address.rpartition(':')[2]}"
 
     def _listen(self) -> socket.socket:
         try:
@@ -130,7 +128,7 @@ class HttpServer:
             raise self._listen_error(error) from error
 
     def _listen_error(self, error: OSError) -> HeadraceError:
-        place = f"the {self._name} address {self._address}"
+        place = f"the {self._name} address {self.address}"
         if error.errno == errno.EADDRINUSE:
             return HeadraceError(
                 Kind.PORT_IN_USE, f"{place} is taken by another process", "Choose another, or port 0."
@@ -139,11 +137,9 @@ class HttpServer:
             return HeadraceError(
                 Kind.USAGE, f"{place} cannot be listened on by this user", "Choose a port from 1024 on."
             )
-        return HeadraceError(
-            Kind.USAGE,
-            f"{place} does not belong to this machine: {error.strerror or error}",
-            "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface.",
-        )
+        cause = f"{place} does not belong to this machine: {error.strerror or error}"
+        remedy = "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface."
+        return HeadraceError(Kind.USAGE, cause, remedy)
 
 
 def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:
@@ -152,6 +148,5 @@ def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:
         raise HeadraceError(
             Kind.USAGE, f"{address!r} is not an address to listen on", "Write HOST:PORT, like 127.0.0.1:9464."
         )
-    if match["six"] is not None:
-        return socket.AF_INET6, match["six"], int(match["port"])
-    return socket.AF_INET, match["host"], int(match["port"])
+    family = socket.AF_INET if match["six"] is None else socket.AF_INET6
+    return family, match["six"] or match["host"], int(match["port"])

@@ -181,11 +181,11 @@ def _remote(context: TraceContext) -> SpanContext:
 
 
 def _server_attributes(stage: Stage, server: SpanServer) -> Attributes:
-    attributes: Attributes = {"db.system.name": server.system, "db.operation.name": _OPERATIONS[stage]}
-    if server.namespace:
-        attributes["db.namespace"] = server.namespace
-    if server.address is not None:
-        attributes["server.address"] = server.address
-    if server.port is not None:
-        attributes["server.port"] = server.port
-    return attributes
+    found: dict[str, str | int | None] = {
+        "db.system.name": server.system,
+        "db.operation.name": _OPERATIONS[stage],
+        "db.namespace": server.namespace,
+        "server.address": server.address,
+        "server.port": server.port,
+    }
+    return {name: value for name, value in found.items() if value}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,9 +90,10 @@ class Traces(Protocol):
         ...
 
 
-@contextlib.contextmanager
-def open_traces(environ: Mapping[str, str], slot: str, report: Reporter) -> Iterator[Traces | None]:
-    """Yield what records the batches of a slot; None where no collector is named, or traces are impossible.
+def open_traces(
+    environ: Mapping[str, str], slot: str, report: Reporter
+) -> contextlib.AbstractContextManager[Traces | None]:
+    """Open what records the batches of a slot; None where no collector is named, or traces are impossible.
 
     Traces are an extra: what keeps them from being made is a warning, and no error. On exit what was recorded
     is sent, for some seconds at most.
@@ -104,37 +105,29 @@ def open_traces(environ: Mapping[str, str], slot: str, report: Reporter) -> Iter
     """
     variable = next((name for name in _ENDPOINTS if environ.get(name)), None)
     if variable is None or _is_off(environ):
-        yield None
-        return
+        return contextlib.nullcontext()
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), _PROTOCOL)
     if protocol != _PROTOCOL:
         report.warning(
             f"no traces are sent: the protocol {protocol!r} is not supported. "
             f"Set {_PROTOCOLS[1]}={_PROTOCOL} and the collector's port for it, 4318 by default"
         )
-        yield None
-        return
+        return contextlib.nullcontext()
     try:
         from headrace.status.spans import ExportedTraces  # noqa: PLC0415 - the extra may be missing
 
-        traces = ExportedTraces.to_collector(slot, report)
+        return contextlib.closing(ExportedTraces.to_collector(slot, report))
     except ModuleNotFoundError:
         report.warning(
             f"no traces are sent: {variable} is set, and OpenTelemetry is not installed. "
             "Install headrace[otel], or set OTEL_SDK_DISABLED=true"
         )
-        yield None
-        return
     except (ValueError, OSError) as error:
         report.warning(f"no traces are sent: correct the variables OTEL_…: {type(error).__name__}: {error}")
-        yield None
-        return
-    with contextlib.closing(traces):
-        yield traces
+    return contextlib.nullcontext()
 
 
 def _is_off(environ: Mapping[str, str]) -> bool:
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
-    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or "otlp" not in exporters.split(
-        ","
-    )
+    is_disabled = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    return is_disabled or "otlp" not in exporters.split(",")

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -34,21 +34,12 @@ class Feed:
     Args:
         board: the board to show.
         renderer: renders it.
-        clock: Unix time in seconds.
         most: how many may watch at once; of more, the oldest leaves and comes back after ten seconds.
     """
 
-    def __init__(
-        self,
-        board: StatusBoard,
-        renderer: Renderer,
-        *,
-        clock: Callable[[], float] = time.time,
-        most: int = MOST_WATCHERS,
-    ) -> None:
+    def __init__(self, board: StatusBoard, renderer: Renderer, *, most: int = MOST_WATCHERS) -> None:
         self._board = board
         self._renderer = renderer
-        self._clock = clock
         self._most = most
         self._watchers: OrderedDict[object, None] = OrderedDict()
         self._version = 0
@@ -56,16 +47,10 @@ class Feed:
         self._changed: dict[str, str] = {}
         """The parts that differ from the rendering before."""
         self._page: Page | None = None
-        self._whole: str | None = None
         self._rendered_at = float("-inf")
         self._looked = asyncio.Event()
         self._ended = False
         self.history = History()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run has ended."""
-        return self._ended
 
     async def run(self) -> None:
         """Look at the board once a second, until `end`."""
@@ -81,10 +66,11 @@ class Feed:
 
     def look(self) -> None:
         """Look at the board, and let watchers know."""
-        self.history.observe(self._board.view(), self._clock())
+        self.history.observe(self._board.view(), time.time())
         if self._watchers:
             self._render()
-        self._wake()
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
 
     def end(self) -> None:
         """Show the last state of the run; watchers are told that it is the last."""
@@ -94,17 +80,10 @@ class Feed:
 
     def page(self, asked: str = "", answer: Explanation | None = None) -> str:
         """Return the whole page, not older than a second."""
-        # Who loads the page in a loop does not make it be rendered each time.
-        if self._page is None or self._clock() - self._rendered_at >= LOOK_SECONDS:
-            self.history.observe(self._board.view(), self._clock())
+        # Who loads the page in a loop does not make its parts be rendered each time.
+        if time.time() - self._rendered_at >= LOOK_SECONDS:
+            self.history.observe(self._board.view(), time.time())
             self._render()
-        if asked:
-            return self._whole_page(asked, answer)
-        if self._whole is None:
-            self._whole = self._whole_page()
-        return self._whole
-
-    def _whole_page(self, asked: str = "", answer: Explanation | None = None) -> str:
         assert self._page is not None
         return self._renderer.page(self._page, self._parts, asked, answer)
 
@@ -167,17 +146,12 @@ class Feed:
         return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
     def _render(self) -> None:
-        now = self._clock()
+        now = time.time()
         self._page = make_page(self._board.view(), self.history, now)
         self._rendered_at = now
         self._version += 1
         before, self._parts = self._parts, self._renderer.parts(self._page)
         self._changed = {name: html for name, html in self._parts.items() if before.get(name) != html}
-        self._whole = None
-
-    def _wake(self) -> None:
-        looked, self._looked = self._looked, asyncio.Event()
-        looked.set()
 
 
 _HEADERS = [

@@ -13,7 +13,6 @@ from headrace.model.lsn import Lsn
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import View
 from headrace.status.console.events import Happening, happenings
-from headrace.status.phases import Phase
 
 SAMPLE_SECONDS = 5.0
 """Between two points of the curve."""
@@ -94,7 +93,7 @@ class History:
 
     def _note_changes(self, before: View, view: View, now: float) -> None:
         """Note when the state changed last, and when the confirmed position moved last."""
-        if _standing(view) != _standing(before):
+        if (view.phase, view.stalled is None) != (before.phase, before.stalled is None):
             self.since = now
         confirmed = view.positions.confirmed
         if confirmed is not None and confirmed != before.positions.confirmed:
@@ -114,18 +113,17 @@ class History:
             stages[done] = max(0, getattr(last.stages, done) - getattr(first.stages, done)) / seconds
             if batches > 0:
                 spent[done] = (getattr(last.stages, timed) - getattr(first.stages, timed)) / batches
+        tables = {
+            name: max(0, count - first.stages.tables.get(name, 0)) / seconds
+            for name, count in last.stages.tables.items()
+        }
         return Rates(
             changes=self._changes_per_second(),
             log=_grown(first.positions.current, last.positions.current, seconds),
             confirmed=_grown(first.positions.confirmed, last.positions.confirmed, seconds),
             stages=stages,
             batch_seconds=spent,
-            tables={
-                name: max(0, count - first.stages.tables.get(name, 0)) / seconds
-                for name, count in last.stages.tables.items()
-            }
-            if last.stages.batches
-            else None,
+            tables=tables if last.stages.batches else None,
         )
 
     def log_rate(self) -> float | None:
@@ -159,11 +157,6 @@ _STAGES = {
     "assembled": "assemble_seconds",
     "written": "write_seconds",
 }
-
-
-def _standing(view: View) -> tuple[Phase, bool]:
-    """Return what decides since when: the phase, and whether the run stands still in it."""
-    return view.phase, view.stalled is not None
 
 
 def _grown(first: Lsn | None, last: Lsn | None, seconds: float) -> float | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, quantity, size
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.status.backfill_text import describe_backfill
-from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
+from headrace.status.board import IndexPhase, IndexStatus, View
 from headrace.status.console.events import Happening
 from headrace.status.console.formats import UNKNOWN, age_text, clock_text, moment_text, rate_text, short_text
 from headrace.status.console.headline import (
@@ -37,9 +38,9 @@ class StageRow:
 
     name: str
     says: str
-    rate: str
-    unit: str
-    time: str
+    rate: str = ""
+    unit: str = ""
+    time: str = ""
     tone: str = "plain"
     notes: tuple[str, ...] = ()
 
@@ -115,14 +116,6 @@ class TableRow:
 
 
 @dataclass(frozen=True, slots=True)
-class EventRow:
-    """One event."""
-
-    time: str
-    event: Happening
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """Everything that the page shows."""
 
@@ -138,7 +131,8 @@ class Page:
     more_indexes: int
     tables: tuple[TableRow, ...]
     more_tables: int
-    events: tuple[EventRow, ...]
+    events: tuple[tuple[str, Happening], ...]
+    """Each after its time."""
 
 
 def make_page(view: View, history: History, now: float) -> Page:
@@ -160,9 +154,7 @@ def make_page(view: View, history: History, now: float) -> Page:
         more_indexes=max(0, len(indexes) - SHOWN),
         tables=tuple(tables[:SHOWN]),
         more_tables=max(0, len(tables) - SHOWN),
-        events=tuple(
-            EventRow(moment_text(event.time, now), event) for event in [*history.events][:SHOWN_EVENTS]
-        ),
+        events=tuple((moment_text(event.time, now), event) for event in islice(history.events, SHOWN_EVENTS)),
     )
 
 
@@ -170,49 +162,33 @@ def make_page(view: View, history: History, now: float) -> Page:
 
 
 def _way(view: View, rates: Rates) -> Iterator[StageRow]:
-    stages = view.stages
-    has_stages = stages.batches > 0
-    for key, name, says, unit in _STAGES:
-        rate = rates.stages.get(key) if has_stages else rates.changes if key == "captured" else None
-        spent = rates.batch_seconds.get(key)
-        yield StageRow(
-            name,
-            says,
-            rate_text(rate),
-            unit,
-            "" if spent is None else f"{short_text(spent)} a batch",
-            notes=(f"{view.counts.changes:,} in all",) if key == "captured" else (),
-        )
+    known = rates.stages if view.stages.batches else {"captured": rates.changes}
+    for name, says, unit in _STAGES:
+        spent = rates.batch_seconds.get(name)
+        time = "" if spent is None else f"{short_text(spent)} a batch"
+        notes = (f"{view.counts.changes:,} in all",) if name == "captured" else ()
+        yield StageRow(name, says, rate_text(known.get(name)), unit, time, notes=notes)
 
 
 _STAGES = (
-    ("captured", "captured", "read from the slot, decoded", "changes/s"),
-    ("resolved", "resolved", "which documents do they touch", "documents/s"),
-    ("assembled", "assembled", "read again from the database", "documents/s"),
-    ("written", "written", "taken by the sink, durable", "documents/s"),
+    ("captured", "read from the slot, decoded", "changes/s"),
+    ("resolved", "which documents do they touch", "documents/s"),
+    ("assembled", "read again from the database", "documents/s"),
+    ("written", "taken by the sink, durable", "documents/s"),
 )
 
 
 def _sinks(view: View, rates: Rates) -> Iterator[StageRow]:
-    primary = [activity for activity in view.sinks if activity.name not in view.secondary]
-    for activity in primary:
-        tone = "bad" if activity.error is not None else "good"
-        says = "waits" if activity.error is not None else "takes documents"
-        written = rates.stages.get("written") if view.stages.batches else None
-        yield StageRow(
-            activity.name, says, rate_text(written), "documents/s", "", tone, tuple(_activity(activity))
-        )
-    reported = {activity.name: activity for activity in view.sinks}
+    notes = {activity.name: tuple(_activity(activity)) for activity in view.sinks}
+    written = rate_text(rates.stages.get("written") if view.stages.batches else None)
+    for activity in view.sinks:
+        if (name := activity.name) not in view.secondary:
+            says, tone = ("takes documents", "good") if activity.error is None else ("waits", "bad")
+            yield StageRow(name, says, written, "documents/s", tone=tone, notes=notes[name])
     for name, sink in view.secondary.items():
-        yield _secondary(name, sink, reported.get(name))
-
-
-def _secondary(name: str, sink: SecondaryStatus, activity: SinkActivity | None) -> StageRow:
-    tone = {"away": "bad", "live": "good"}.get(sink.phase, "busy")
-    notes = [f"lacks {quantity(sink.deferred, 'document')}"] if sink.deferred else []
-    return StageRow(
-        name, sink.phase, "", "", "", tone, (*notes, *(() if activity is None else _activity(activity)))
-    )
+        tone = {"away": "bad", "live": "good"}.get(sink.phase, "busy")
+        lacks = (f"lacks {quantity(sink.deferred, 'document')}",) if sink.deferred else ()
+        yield StageRow(name, sink.phase, tone=tone, notes=(*lacks, *notes.get(name, ())))
 
 
 def _activity(activity: SinkActivity) -> Iterator[str]:
@@ -237,14 +213,14 @@ def _lag(view: View, history: History, rates: Rates, now: float) -> Iterator[Fig
 def _advancing(view: View, history: History, rates: Rates, now: float) -> Figure:
     if view.positions.confirmed is None:
         return Figure("advancing", UNKNOWN, "no position yet")
-    position = f"confirmed {format_lsn(view.positions.confirmed)}"
+    position, tone = f"confirmed {format_lsn(view.positions.confirmed)}", _tone(view)
     if not view.lag_bytes:
-        return Figure("advancing", "up to date", position, "good" if _keeps_up(view) else "plain")
+        return Figure("advancing", "up to date", position, tone)
     still = now - (history.moved_at or view.started)
     if still > _STILL_SECONDS:
         return Figure("advancing", "no", f"{position}, not moved for {age_text(still)}", "bad")
     speed = "" if rates.confirmed is None else f", {size(int(rates.confirmed))}/s"
-    return Figure("advancing", "yes", f"{position}{speed}", "good" if _keeps_up(view) else "plain")
+    return Figure("advancing", "yes", f"{position}{speed}", tone)
 
 
 def _drain(view: View, rates: Rates) -> Figure:
@@ -256,29 +232,26 @@ def _drain(view: View, rates: Rates) -> Figure:
     if view.lag_bytes is None or rates.confirmed is None or rates.log is None:
         return Figure("backlog", UNKNOWN, "not known yet")
     if view.lag_bytes < _HARDLY_BEHIND:
-        return Figure("backlog", "no backlog", "", "good" if _keeps_up(view) else "plain")
+        return Figure("backlog", "no backlog", "", _tone(view))
     gained = rates.confirmed - rates.log
     if gained <= 0:
         return Figure("backlog", "grows", "the server writes its log faster than it is read", "bad")
     return Figure("backlog", duration(view.lag_bytes / gained), "at the present rate, until it is read")
 
 
-def _keeps_up(view: View) -> bool:
-    """Whether the stream works, as far as the run can tell."""
-    return view.phase in {Phase.LIVE, Phase.BACKFILLING} and view.stalled is None and view.paused is None
+def _tone(view: View) -> str:
+    """Return the tone of what is good while the stream works, as far as the run can tell."""
+    works = view.phase in {Phase.LIVE, Phase.BACKFILLING} and view.stalled is None and view.paused is None
+    return "good" if works else "plain"
 
 
 def _slot(slot: SlotFacts, history: History) -> Iterator[Figure]:
     yield Figure("retained", size(slot.retained), "log on the server's disk for this slot")
     yield Figure("unconfirmed", size(slot.lag), "not yet durable in the documents")
-    status = slot.wal_status or ""
+    status = slot.wal_status or UNKNOWN
     why = slot.why_lost if slot.lost else _STATUS.get(status, "")
-    yield Figure(
-        "wal_status",
-        status or UNKNOWN,
-        why,
-        "bad" if slot.lost or status in {"unreserved", "lost"} else "plain",
-    )
+    tone = "bad" if slot.lost or status in {"unreserved", "lost"} else "plain"
+    yield Figure("wal_status", status, why, tone)
     yield from _room(slot, history)
     yield Figure("read by", slot.reader or "nobody", "", "plain" if slot.reader else "bad")
 
