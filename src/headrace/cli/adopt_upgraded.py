@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 from headrace.capture.upgrade import PlannedAdoption
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.config.load import load_deployment
-from headrace.mirror.run import open_mirror
 from headrace.model.lsn import format_lsn
-from headrace.reporter import SilentReporter
 from headrace.tools.upgrade import plan_adoption
 
 
@@ -30,9 +25,7 @@ def adopt_server_of_mirror(context: CommandContext) -> bool:
     Raises:
         HeadraceError: as for `headrace.mirror.upgrade.plan_adoption`.
     """
-    deployment = load_deployment(context.config, context.environ)
-    mirrored = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored
-    with mirrored.plan_adoption() as planned:
+    with context.open_mirror().plan_adoption() as planned:
         return _adopt(context, planned, "headrace mirror")
 
 

@@ -452,9 +452,8 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
       headrace reindex users --wait 600
     """
     from headrace.cli.ordering import order_generation
-    from headrace.state.orders import OrderKind
 
-    order_generation(context, index, OrderKind.REINDEX, wait=wait)
+    order_generation(context, index, "reindex", wait=wait)
 
 
 @command("Apply changed files while the pipeline runs.", Group.CHANGE, "config", "slot")
@@ -488,9 +487,8 @@ def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> Non
       headrace rollback users --wait 60
     """
     from headrace.cli.ordering import order_generation
-    from headrace.state.orders import OrderKind
 
-    order_generation(context, index, OrderKind.ROLLBACK, wait=wait)
+    order_generation(context, index, "rollback", wait=wait)
 
 
 @command("Pause the stream of a running pipeline.", Group.CHANGE, "config", "slot")
@@ -504,9 +502,8 @@ def pause(context: CommandContext) -> None:
       headrace pause --config shop.toml
     """
     from headrace.cli.ordering import order_run
-    from headrace.state.orders import OrderKind
 
-    order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
+    order_run(context, "pause", "paused: changes wait in the log until `headrace resume`")
 
 
 @command("Continue a paused pipeline.", Group.CHANGE, "config", "slot")
@@ -520,9 +517,8 @@ def resume(context: CommandContext) -> None:
       headrace resume --config shop.toml
     """
     from headrace.cli.ordering import order_run
-    from headrace.state.orders import OrderKind
 
-    order_run(context, OrderKind.RESUME, "resumed")
+    order_run(context, "resume", "resumed")
 
 
 @command("Change what a running pipeline logs.", Group.CHANGE, "config", "slot")
@@ -539,9 +535,9 @@ def log_level(
       headrace log-level info --config shop.toml
     """
     from headrace.cli.ordering import order_run
-    from headrace.state.orders import OrderKind
 
-    order_run(context, OrderKind.LOG_LEVEL, f"the run logs messages from {level.value} on", level.value)
+    done = f"the run logs messages from {level.value} on"
+    order_run(context, "log level", done, level=level.value)
 
 
 @command("List the last orders.", Group.LOOK, "config", "slot")

@@ -10,6 +10,7 @@ import copy
 import enum
 import inspect
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from headrace.logs import LogFormat, LogLevel, configure_logging
+from headrace.reporter import SilentReporter
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
+    from headrace.mirror.mirrored_lake import MirroredLake
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.state import StateKey
@@ -127,6 +130,18 @@ class CommandContext:
         from headrace.pipeline.project import open_endpoints  # noqa: PLC0415 - loads the database driver
 
         return open_endpoints(self.config, self.environ, self.slot, sink)
+
+    def open_mirror(self) -> MirroredLake:
+        """Return the lake of the deployment file's mirror, to be looked at; nothing is opened yet.
+
+        Raises:
+            HeadraceError: CONFIG.
+        """
+        from headrace.config.load import load_deployment  # noqa: PLC0415 - mirrors are an extra
+        from headrace.mirror.run import open_mirror  # noqa: PLC0415 - loads Spark
+
+        deployment = load_deployment(self.config, self.environ)
+        return open_mirror(deployment, SilentReporter(), threading.Event()).mirrored
 
     def agrees(self, question: str) -> bool:
         """Ask the operator before something is altered; who asked for JSON agrees by `--yes` alone.

@@ -50,15 +50,14 @@ def show_indexes(context: CommandContext) -> None:
     Raises:
         HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
     """
-    endpoints, key = context.open_endpoints()
-    with AppliedPosition(endpoints, key) as applied:
-        state = applied.state()
-        ordered = _open_changes(Mailbox(applied.client, key))
+    with AppliedPosition(*context.open_endpoints()) as applied:
+        client, key = applied.client, applied.key
+        ordered = _open_changes(Mailbox(client, key))
         found = [
-            _list_generation(applied.client, generation, ordered.get(generation.index), key)
-            for generation in state.generations
+            _list_generation(client, generation, ordered.get(generation.index), key)
+            for generation in applied.state().generations
         ]
-        found += [_list_orphan(applied.client, orphan) for orphan in orphans(applied.client, key.prefix)]
+        found += [_list_orphan(client, orphan) for orphan in orphans(client, key.prefix)]
     if context.as_json:
         terminal.data([asdict(generation) for generation in found])
         return
@@ -139,15 +138,11 @@ def _row(generation: ListedGeneration) -> tuple[str, ...]:
     if generation.created is not None:
         seconds = (datetime.now(UTC) - datetime.fromisoformat(generation.created)).total_seconds()
         age = duration(max(0.0, seconds))
-    state = (
-        f"{generation.state}, stopped"
-        if generation.state == "served" and generation.reason
-        else generation.state
-    )
+    stopped = ", stopped" if generation.state == "served" and generation.reason else ""
     return (
         generation.index,
         generation.generation,
-        state,
+        f"{generation.state}{stopped}",
         "" if generation.documents is None else f"{generation.documents:,}",
         "" if generation.bytes is None else size(generation.bytes),
         age,

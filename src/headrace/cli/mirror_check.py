@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.config.load import load_deployment
 from headrace.mirror.plan import MirrorPlan, TablePlan, total
-from headrace.mirror.run import open_mirror
 from headrace.model.lsn import format_lsn
 from headrace.model.units import quantity, size
-from headrace.reporter import SilentReporter
 
 
 def check_mirror(context: CommandContext) -> bool:
@@ -21,8 +17,7 @@ def check_mirror(context: CommandContext) -> bool:
     Raises:
         HeadraceError: what keeps it from starting; every mistake at once.
     """
-    deployment = load_deployment(context.config, context.environ)
-    plan = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.plan()
+    plan = context.open_mirror().plan()
     if context.as_json:
         terminal.data(_as_data(plan))
         return not plan.waiting

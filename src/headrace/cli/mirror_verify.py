@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.net_changes import Key
-from headrace.mirror.run import open_mirror
 from headrace.mirror.verify import TableComparison
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table, one_table
 from headrace.model.units import quantity
-from headrace.reporter import SilentReporter
 
 _EXAMPLES = 5
 
@@ -28,10 +24,9 @@ def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: boo
     Raises:
         HeadraceError: USAGE, where a table's name cannot be read; as for `LakeComparer.compare`.
     """
-    deployment = load_deployment(context.config, context.environ)
-    comparer = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.comparer()
     found = []
-    for comparison in comparer.compare([_table(text) for text in tables], repair=repair):
+    named = [_table(text) for text in tables]
+    for comparison in context.open_mirror().comparer().compare(named, repair=repair):
         found.append(comparison)
         if not context.as_json:
             _print(comparison, repair=repair)
@@ -62,9 +57,8 @@ def _print(found: TableComparison, *, repair: bool) -> None:
         again = "; the table was read again" if found.read_again else ""
         rows = f"{found.table}: {quantity(found.rows, 'row')}"
         if found.changing:
-            terminal.warn(
-                f"{rows}, none wrong; {found.changing:,} changed at each look and was not compared{again}"
-            )
+            changed = f"{found.changing:,} changed at each look and was not compared"
+            terminal.warn(f"{rows}, none wrong; {changed}{again}")
         else:
             terminal.done(f"{rows}, all as in the database{again}")
     else:

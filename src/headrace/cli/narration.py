@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal, Self
 
 from rich.console import Group, RenderableType
@@ -54,8 +53,8 @@ class Narration:
     _trouble: str | None = None
     _since: float = 0.0
     _printed_at: float = 0.0
-    _next: dict[str, float] = field(default_factory=dict)
-    _progress: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _told: dict[str, tuple[float, tuple[int, int] | None]] = field(default_factory=dict)
+    """When a backfill is told of next, and how far it was the last time."""
 
     def lines(self, view: View, now: float) -> Iterator[Line]:
         """Yield what is new on the board at `now` (monotonic seconds)."""
@@ -75,14 +74,12 @@ class Narration:
 
     def _progress_lines(self, view: View, now: float) -> Iterator[Line]:
         building = dict(_building(view))
-        self._next = {name: at for name, at in self._next.items() if name in building}
-        self._progress = {name: done for name, done in self._progress.items() if name in building}
+        self._told = {name: told for name, told in self._told.items() if name in building}
         for name, index in building.items():
             done = index.documents, index.ranges_done
-            if now >= self._next.setdefault(name, now + _PROGRESS_SECONDS) and done != self._progress.get(
-                name
-            ):
-                self._next[name], self._progress[name] = now + _PROGRESS_SECONDS, done
+            due, before = self._told.setdefault(name, (now + _PROGRESS_SECONDS, None))
+            if now >= due and done != before:
+                self._told[name] = now + _PROGRESS_SECONDS, done
                 yield Line("progress", f"{name}: {describe_backfill(index)}")
 
 
@@ -124,9 +121,7 @@ class Narrator:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._thread.join()
         if self._live is not None:

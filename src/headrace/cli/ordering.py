@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
@@ -16,7 +16,9 @@ from headrace.tools.generation_orders import check_generation_order
 _TAKEN_SECONDS = 30.0
 
 
-def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wait: float | None) -> None:
+def order_generation(
+    context: CommandContext, index: str, kind: Literal["reindex", "rollback"], *, wait: float | None
+) -> None:
     """Order a reindex or a rollback of `index`.
 
     Args:
@@ -28,10 +30,10 @@ def order_generation(context: CommandContext, index: str, kind: OrderKind, *, wa
     Raises:
         HeadraceError: as for `check_generation_order` and `result_of`; CONFIG; BEHIND after `wait`.
     """
-    project, what = context.open_project(index), f"{kind.value} {index}"
+    project, order = context.open_project(index), new_order(OrderKind(kind), index)
+    what = f"{kind} {index}"
     with AppliedPosition(project.resolve(), project.key) as applied:
         mailbox = Mailbox(applied.client, project.key)
-        order = new_order(kind, index)
         check_generation_order(applied, project, order)
         order = mailbox.submit(order)
         if applied.find_running() is not None:
@@ -63,11 +65,10 @@ def order_reload(context: CommandContext, *, wait: float) -> None:
         ErrorGroup: every mistake that kept the run from taking them up.
         HeadraceError: BEHIND without an answer in time; SLOT_UNKNOWN, CONFIG, CONNECTION, SINK_UNREACHABLE.
     """
-    endpoints, key = context.open_endpoints()
-    with AppliedPosition(endpoints, key) as applied:
+    with AppliedPosition(*context.open_endpoints()) as applied:
         # An order to a deployment that nobody runs from this database would wait unread.
         applied.check()
-        mailbox = Mailbox(applied.client, key)
+        mailbox = Mailbox(applied.client, applied.key)
         order = mailbox.submit(new_order(OrderKind.RELOAD))
         # After the submission: a run that begins now finds the order, or is found here.
         running = applied.find_running()
@@ -88,23 +89,24 @@ def order_reload(context: CommandContext, *, wait: float) -> None:
     _report(context, order, result)
 
 
-def order_run(context: CommandContext, kind: OrderKind, done: str, level: str = "") -> None:
+def order_run(
+    context: CommandContext, kind: Literal["pause", "resume", "log level"], done: str, **options: str
+) -> None:
     """Order something of the run, and return once it is done.
 
     Args:
         context: the deployment.
         kind: what is ordered.
         done: what is printed then.
-        level: the log level.
+        options: what the order says more.
 
     Raises:
         HeadraceError: BEHIND: no run has taken the order; CONFIG, SLOT_UNKNOWN, SINK_UNREACHABLE.
     """
-    endpoints, key = context.open_endpoints()
-    with AppliedPosition(endpoints, key) as applied, terminal.working("waiting for the run …"):
+    with AppliedPosition(*context.open_endpoints()) as applied, terminal.working("waiting for the run …"):
         applied.check()
-        mailbox = Mailbox(applied.client, key)
-        order = mailbox.submit(new_order(kind, options={"level": level} if level else {}))
+        mailbox = Mailbox(applied.client, applied.key)
+        order = mailbox.submit(new_order(OrderKind(kind), options=options))
         result = follow_at_once(mailbox, order, _TAKEN_SECONDS)
     terminal.done(done)
     _report(context, order, result)

@@ -33,7 +33,6 @@ err = _Console(stderr=True, highlight=False, soft_wrap=True)
 """For progress, warnings and errors."""
 
 
-_GAP = "  "
 _NO_LIMIT = 1_000_000
 # Several threads print, so this is no plain variable.
 _timed = threading.Event()
@@ -51,12 +50,9 @@ def timed() -> Iterator[None]:
 
 def _head(mark: str) -> str:
     """Return the beginning of a line."""
-    now = (
-        f"[dim]{datetime.now(UTC).astimezone():%H:%M:%S}[/dim] "
-        if _timed.is_set() and err.is_terminal
-        else ""
-    )
-    return f"{now}{mark} " if mark else now
+    head = f"{mark} " if mark else ""
+    is_timed = _timed.is_set() and err.is_terminal
+    return f"[dim]{datetime.now(UTC).astimezone():%H:%M:%S}[/dim] {head}" if is_timed else head
 
 
 def _print(console: Console, head: str, text: str) -> None:
@@ -112,8 +108,7 @@ def fail(error: HeadraceError) -> None:
 
 def error_data(error: HeadraceError) -> dict[str, object]:
     """Return an error as JSON data; of several, the first, with the others as `more`."""
-    others = error.errors[1:] if isinstance(error, ErrorGroup) else ()
-    first = error.errors[0] if isinstance(error, ErrorGroup) else error
+    first, *others = error.errors if isinstance(error, ErrorGroup) else (error,)
     return {
         "code": first.code,
         "cause": first.cause,
@@ -157,7 +152,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
 
     Where a terminal is too narrow, texts are wrapped. Elsewhere one row is one line. Nothing is cut.
     """
-    grid = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, name in enumerate(head):
         grid.add_column(name, justify="right" if number in right else "left", overflow="fold")
     for row in rows:
@@ -185,11 +180,8 @@ def agreed(question: str) -> bool:
         answer = input()
     except EOFError as error:
         err.print()
-        raise HeadraceError(
-            Kind.USAGE,
-            "a confirmation is needed, and no terminal is there to ask; nothing was changed",
-            "Add --yes.",
-        ) from error
+        cause = "a confirmation is needed, and no terminal is there to ask; nothing was changed"
+        raise HeadraceError(Kind.USAGE, cause, "Add --yes.") from error
     if answer.strip().lower() in {"y", "yes"}:
         return True
     say("nothing was changed")

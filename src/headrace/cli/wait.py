@@ -29,8 +29,7 @@ def wait_applied(
     wanted = None if lsn is None else parse_position(lsn)
     # The clock starts before files and servers are asked: `--timeout` is what the caller waits in all.
     began = time.monotonic()
-    endpoints, key = context.open_endpoints(sink)
-    with AppliedPosition(endpoints, key) as applied:
+    with AppliedPosition(*context.open_endpoints(sink)) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
         applied.check()
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
