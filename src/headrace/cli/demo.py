@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +30,6 @@ from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
@@ -44,19 +44,6 @@ _LOOK_SECONDS = 0.002
 _WIDTH = 114  # of a line that goes to no terminal
 _INDENT = 4
 _SOME = 20
-
-
-@dataclass
-class StoryResult:
-    """The result of the story.
-
-    Attributes:
-        is_right: whether every index was right at the end.
-    """
-
-    latencies: list[float] = field(default_factory=list)
-    is_right: bool = False
-    error: HeadraceError | None = None
 
 
 def clean_up() -> None:
@@ -76,9 +63,10 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
         HeadraceError: the error that stopped the demo.
     """
     stopping = stopping_by_signals()
-    result = StoryResult()
+    story = _Story(stopping, once)
     try:
-        with _servers(stopping) as (postgres, opensearch), _scratch_folder() as folder:
+        scratch = tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)
+        with _servers(stopping) as (postgres, opensearch), scratch as folder:
             with stopping.interrupting():
                 url = postgres.create_database("shop")
                 took = create_shop(url, users=users)
@@ -89,17 +77,13 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
                 )
                 # Nothing of the environment: a DATABASE_URL there leads to somebody's own database.
                 project = open_project(config, {})
-            _follow(project, url, stopping, result, once=once, log_level=log_level)
+            story.follow(project, url, log_level)
     except Stopped:
         pass
     terminal.done("stopped; nothing is left running")
-    if result.error is not None:
-        raise result.error
-    return not once or result.is_right
-
-
-def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)
+    if story.error is not None:
+        raise story.error
+    return not once or story.is_right
 
 
 @contextlib.contextmanager
@@ -123,106 +107,121 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
         yield postgres, opensearch
 
 
-def _follow(
-    project: Project, url: str, stopping: Stopping, result: StoryResult, *, once: bool, log_level: LogLevel
-) -> None:
-    """Run the deployment; a thread runs the story as soon as the stream is live.
+@dataclass(slots=True)
+class _Story:
+    """The demo's scenes, which a thread plays while the deployment runs.
 
-    Where the run ends by itself, the servers and the console stay up until somebody stops the demo.
+    Attributes:
+        stopping: ends the demo.
+        once: whether the demo ends with the last scene.
+        latencies: the seconds from each commit to its document.
+        is_right: whether every index was right at the end.
+        error: what kept the scenes from being played.
     """
-    endpoints = project.resolve()
-    options = RunOptions(log_level=log_level)
-    with RunningPipeline(
-        project,
-        terminal.TerminalReporter(),
-        options,
-        load=lambda: (project, ()),
-        address="127.0.0.1:0",
-        stopping=stopping,
-    ) as running:
-        places = {
-            "console": f"http://{running.address}/",
-            "documents": f"{endpoints.sink.urls[0]}/users/_search?pretty",
-            "state": f"http://{running.address}/status",
-            "metrics": f"http://{running.address}/metrics",
-            "database": f"psql {url}",
-        }
-        story = threading.Thread(
-            target=_run_story, args=(project, endpoints, places, stopping, result), kwargs={"once": once}
-        )
-        running.on_live = story.start
+
+    stopping: Stopping
+    once: bool
+    latencies: list[float] = field(default_factory=list)
+    is_right: bool = False
+    error: HeadraceError | None = None
+
+    def follow(self, project: Project, url: str, log_level: LogLevel) -> None:
+        """Run the deployment; a thread plays the scenes as soon as the stream is live.
+
+        Where the run ends by itself, the servers and the console stay up until somebody stops the demo.
+        """
+        with RunningPipeline(
+            project,
+            terminal.TerminalReporter(),
+            RunOptions(log_level=log_level),
+            load=lambda: (project, ()),
+            address="127.0.0.1:0",
+            stopping=self.stopping,
+        ) as running:
+            thread = threading.Thread(target=self._play_all, args=(project, url, running.address))
+            running.on_live = thread.start
+            try:
+                running.execute()
+            except HeadraceError as error:
+                if not self.once and not self.stopping.is_set():
+                    terminal.wrong(str(error))
+                    terminal.say("the run has ended; its servers keep running until Ctrl-C")
+                    self.stopping.wait()
+                raise
+            finally:
+                self.stopping.set()
+                if thread.ident is not None:
+                    thread.join()
+
+    def _play_all(self, project: Project, url: str, address: str) -> None:
+        endpoints = project.resolve()
+        client = Client(endpoints.sink)
         try:
-            running.execute()
+            for what, where in {
+                "console": f"http://{address}/",
+                "documents": f"{endpoints.sink.urls[0]}/users/_search?pretty",
+                "state": f"http://{address}/status",
+                "metrics": f"http://{address}/metrics",
+                "database": f"psql {url}",
+            }.items():
+                terminal.out.print(f"  {what:11}{where}", markup=False)
+            terminal.out.print()
+            with connect(endpoints.database, application_name="headrace demo") as connection:
+                for scene in SCENES:
+                    took = self._play(scene, connection, client)
+                    if scene.sql:  # a scene without SQL shows the result of an earlier one
+                        self.latencies.append(took)
+                    if self.stopping.wait(_PAUSE_SECONDS):
+                        return
+            self._conclude(project)
         except HeadraceError as error:
-            if not once and not stopping.is_set():
-                terminal.wrong(str(error))
-                terminal.say("the run has ended; its servers keep running until Ctrl-C")
-                stopping.wait()
-            raise
+            self.error = error
         finally:
-            stopping.set()
-            if story.ident is not None:
-                story.join()
+            client.close()
+            if self.once or self.error is not None:
+                self.stopping.set()
 
+    def _play(self, scene: Scene, connection: Connection, client: Client) -> float:
+        """Commit the scene's transaction and wait for its document; return the seconds between.
 
-def _run_story(
-    project: Project,
-    endpoints: Endpoints,
-    places: Mapping[str, str],
-    stopping: Stopping,
-    result: StoryResult,
-    *,
-    once: bool,
-) -> None:
-    client = Client(endpoints.sink)
-    try:
-        for what, where in places.items():
-            terminal.out.print(f"  {what:11}{where}", markup=False)
-        terminal.out.print()
-        with connect(endpoints.database, application_name="headrace demo") as connection:
-            for scene in SCENES:
-                took = _play(scene, connection, client, stopping)
-                if scene.sql:  # a scene without SQL shows the result of an earlier one
-                    result.latencies.append(took)
-                if stopping.wait(_PAUSE_SECONDS):
-                    return
-        result.is_right = _verify(project)
-        _print_summary(result)
-        if not once:
-            terminal.out.print("\nChange rows of the shop, and look at the console; stop with Ctrl-C.\n")
-    except HeadraceError as error:
-        result.error = error
-    finally:
-        client.close()
-        if once or result.error is not None:
-            stopping.set()
-
-
-def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
-    """Commit the scene's transaction and wait for its document; return the seconds between.
-
-    Where the demo is stopped, or a minute has passed, it goes on.
-    """
-    if scene.sql:
+        Where the demo is stopped, or a minute has passed, it goes on.
+        """
         with connection.transaction():
             for statement in scene.sql:
                 execute(connection, statement)
-    begin = time.monotonic()
-    found = document(client, *scene.document)
-    while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
-        if stopping.wait(_LOOK_SECONDS):
-            return 0.0  # it was stopped while it looked
+        begin = time.monotonic()
         found = document(client, *scene.document)
-    took = time.monotonic() - begin
-    _print_mark(scene.title, is_right=scene.arrived(found), style="bold")
-    for statement in scene.sql:
-        terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
-    name = "/".join(scene.document)
-    after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
-    shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
-    rest = _short(f"  {shown}", len(f"{name} {after}"))
-    terminal.out.print(f"    {name} [cyan]{after}[/cyan]{escape(rest)}")
-    return took
+        while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
+            if self.stopping.wait(_LOOK_SECONDS):
+                return 0.0  # it was stopped while it looked
+            found = document(client, *scene.document)
+        took = time.monotonic() - begin
+        _print_mark(scene.title, is_right=scene.arrived(found), style="bold")
+        for statement in scene.sql:
+            terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
+        name = "/".join(scene.document)
+        after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
+        shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
+        rest = _short(f"  {shown}", len(f"{name} {after}"))
+        terminal.out.print(f"    {name} [cyan]{after}[/cyan]{escape(rest)}")
+        return took
+
+    def _conclude(self, project: Project) -> None:
+        """Compare every index with the database, as `headrace verify` does, and print the result."""
+        is_right = True
+        for name in project.specs:
+            report = verify(project, name, VerifyOptions(), SilentReporter())
+            is_right = is_right and report.right
+            text = f"{name}: {quantity(report.documents, 'document')} compared with the database"
+            _print_mark(text, is_right=report.right)
+        self.is_right = is_right
+        verdict = "every index is right" if is_right else "an index is WRONG"
+        middle, slowest = 1000 * statistics.median(self.latencies), 1000 * max(self.latencies)
+        terminal.out.print(
+            f"\n{verdict}; commit to document: median {middle:.0f} ms, slowest {slowest:.0f} ms"
+        )
+        if not self.once:
+            terminal.out.print("\nChange rows of the shop, and look at the console; stop with Ctrl-C.\n")
 
 
 def _print_mark(text: str, *, is_right: bool, style: str = "none") -> None:
@@ -234,23 +233,3 @@ def _short(text: str, before: int = 0) -> str:
     """Cut `text` to one line, indented and with `before` characters before it."""
     room = max((terminal.out.width if terminal.out.is_terminal else _WIDTH) - _INDENT - before, _SOME)
     return text if len(text) <= room else text[: room - 1] + "…"
-
-
-def _verify(project: Project) -> bool:
-    """Compare every index with the database, as `headrace verify` does."""
-    is_right = True
-    for name in project.specs:
-        report = verify(project, name, VerifyOptions(), SilentReporter())
-        is_right = is_right and report.right
-        text = f"{name}: {quantity(report.documents, 'document')} compared with the database"
-        _print_mark(text, is_right=report.right)
-    return is_right
-
-
-def _print_summary(result: StoryResult) -> None:
-    ordered = sorted(result.latencies)
-    middle = ordered[len(ordered) // 2]
-    verdict = "every index is right" if result.is_right else "an index is WRONG"
-    terminal.out.print(
-        f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
-    )

@@ -71,16 +71,10 @@ def _ask_run(context: CommandContext) -> dict[str, Any]:
     if "public_address" in server.model_fields_set:
         return _ask(server.public_address)
     if lease.holder is not None:
-        raise HeadraceError(
-            Kind.CONNECTION,
-            f"the run ({lease.holder}) serves no status",
-            "Start it with --public-address; `headrace lag` and `headrace indexes` work without.",
-        )
-    raise HeadraceError(
-        Kind.CONNECTION,
-        f"no run is active for {key}",
-        "Start `headrace run`; `headrace lag` and `headrace indexes` work without a run.",
-    )
+        remedy = "Start it with --public-address; `headrace lag` and `headrace indexes` work without."
+        raise HeadraceError(Kind.CONNECTION, f"the run ({lease.holder}) serves no status", remedy)
+    remedy = "Start `headrace run`; `headrace lag` and `headrace indexes` work without a run."
+    raise HeadraceError(Kind.CONNECTION, f"no run is active for {key}", remedy)
 
 
 def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
@@ -90,20 +84,19 @@ def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
         # A redirect would lead to a server that nobody has named.
         answer = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False)
         if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
-            raise HeadraceError(
-                Kind.CONNECTION,
-                f"the server at {address} does not accept the host name {host}",
-                "Ask by an IP address, or give the run this name by --public-hosts.",
-            )
+            cause = f"the server at {address} does not accept the host name {host}"
+            remedy = "Ask by an IP address, or give the run this name by --public-hosts."
+            raise HeadraceError(Kind.CONNECTION, cause, remedy)
         found = answer.json()
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
-    if isinstance(found, dict) and {"phase", "tables", "slot"} <= found.keys():
+    keys = found.keys() if isinstance(found, dict) else set()
+    if {"phase", "tables", "slot"} <= keys:
         remedy = f"Its tables stand at {url}; `headrace slots` shows how far its slot is behind."
         raise HeadraceError(Kind.USAGE, f"at {address} is a mirror, not a run", remedy)
-    if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
+    if not {"phase", "ready", "indexes"} <= keys:
         raise HeadraceError(Kind.CONNECTION, f"the server at {address} is not a run of Headrace", _REMEDY)
-    return found
+    return dict(found)
 
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:
@@ -119,21 +112,18 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{size(lag['bytes'])} of log behind{late}"
 
 
-def _describe(index: Mapping[str, Any]) -> str:
-    """Describe a backfill; a run of an older version may say less of it."""
-    known = {name: index[name] for name in _PROGRESS if name in index}
-    return describe_backfill(IndexStatus(index["name"], **known))
-
-
 _PROGRESS = ("documents", "ranges_done", "ranges_total", "documents_per_second", "seconds_left")
 
 
 def _row(index: Mapping[str, Any]) -> tuple[str, str, str, str]:
     held = index["documents"] if index["held"] is None else index["held"]
+    is_live = index["phase"] == "live"
     if index["building"] is not None:
-        state = f"backfilling: {_describe(index)}"
+        # A run of an older version may say less of a backfill.
+        known = {name: index[name] for name in _PROGRESS if name in index}
+        state = f"backfilling: {describe_backfill(IndexStatus(index['name'], **known))}"
     elif index["error"] is not None:
-        state = f"{'served' if index['phase'] == 'live' else 'waits'}: {index['error']}"
+        state = f"{'served' if is_live else 'waits'}: {index['error']}"
     else:
-        state = "served" if index["phase"] == "live" else index["phase"]
+        state = "served" if is_live else index["phase"]
     return index["name"], state, "" if held is None else f"{held:,}", index["generation"] or ""

@@ -9,7 +9,7 @@ from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import are, quantity
 from headrace.tools.verification.recheck import Verdict
-from headrace.tools.verification.report import Drift, Repair, Report, Unrepaired, as_data
+from headrace.tools.verification.report import Drift, Report, Unrepaired, as_data
 from headrace.tools.verification.verify import VerifyOptions, verify
 
 
@@ -50,31 +50,26 @@ def _print_report(report: Report) -> None:
             f"undecided    {report.undecided.count:,}: they differ, and changes behind the applied position "
             f"are not written: {report.undecided.why}"
         )
-    if report.repair is not None and report.wrong:
-        _print_repair(report.repair)
+    if report.repair is not None and report.repaired:
+        _line(f"repaired     {report.repaired:,}: rebuilt, and right")
+    if report.repair is not None and report.repair.left.count:
+        _print_found("not repaired", report.repair.left)
     _print_conclusion(report)
 
 
 def _print_found(what_is: str, found: Drift | Unrepaired) -> None:
     _line(f"{what_is:<12} {found.count:,}")
     for example in found.first:
-        ahead = f"  (version {example['version']} is ahead of the log)" if example.get("ahead") else ""
-        what = (
-            f"  {example['path']}: expected {example['expected']}, found {example['found']}"
-            if "path" in example
-            else ""
-        )
-        why = f"  {example['why']}" if "why" in example else ""
-        _line(f"    {_shown(example['id'])}{what}{ahead}{why}")
+        parts = [f"    {_shown(example['id'])}"]
+        if "path" in example:
+            parts.append(f"{example['path']}: expected {example['expected']}, found {example['found']}")
+        if example.get("ahead"):
+            parts.append(f"(version {example['version']} is ahead of the log)")
+        if "why" in example:
+            parts.append(example["why"])
+        _line("  ".join(parts))
     if found.count > len(found.first):
         _line(f"    … and {found.count - len(found.first):,} more")
-
-
-def _print_repair(repair: Repair) -> None:
-    if repair.repaired:
-        _line(f"repaired     {repair.repaired:,}: rebuilt, and right")
-    if repair.left.count:
-        _print_found("not repaired", repair.left)
 
 
 def _print_conclusion(report: Report) -> None:
@@ -82,11 +77,7 @@ def _print_conclusion(report: Report) -> None:
         part = "" if report.sample is None else ", as far as the sample shows"
         repaired = f": {report.repaired:,} rebuilt" if report.repaired else ""
         terminal.done(f"{report.alias} is what the database says{part}{repaired}")
-    else:
-        _print_remedies(report)
-
-
-def _print_remedies(report: Report) -> None:
+        return
     fenced = 0 if report.repair is None else report.repair.fenced
     fenced = fenced or sum(drift.ahead for drift in report.drift.values())
     if report.wrong > report.repaired:
