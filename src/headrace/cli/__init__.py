@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import traceback
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -56,16 +57,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether errors are reported as JSON, also for arguments that are not a valid command."""
-    chosen = os.environ.get("HEADRACE_FORMAT", "")
-    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        # What follows is no option, even where it looks like one.
-        if argument == "--":
-            break
-        if argument == "--format":
-            chosen = following
-        elif argument.startswith("--format="):
-            chosen = argument.removeprefix("--format=")
-    return chosen == "json"
+    parser = ArgumentParser("headrace", add_help=False, allow_abbrev=False)
+    # Without a word after it, too, it is no error here.
+    parser.add_argument("--format", nargs="?", default=os.environ.get("HEADRACE_FORMAT"))
+    known, _ = parser.parse_known_args(arguments)
+    return bool(known.format == "json")
 
 
 def _run(arguments: list[str] | None) -> None:

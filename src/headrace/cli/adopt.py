@@ -22,11 +22,8 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
             SINK_BUSY.
     """
     if index is None:
-        raise HeadraceError(
-            Kind.USAGE,
-            "no index is named",
-            "Name the index whose readers are led here; or give --upgraded, after pg_upgrade.",
-        )
+        remedy = "Name the index whose readers are led here; or give --upgraded, after pg_upgrade."
+        raise HeadraceError(Kind.USAGE, "no index is named", remedy)
     project = context.open_project(index)
     find_index(project, index)
     name = index if name is None else name

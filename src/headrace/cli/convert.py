@@ -34,14 +34,9 @@ def convert(
     tell_of_password(database)
     terminal.say(f"next: {', '.join(commands)}")
     if context.as_json:
-        terminal.data(
-            {
-                "written": [str(folder / name) for name in conversion.files],
-                "notes": [asdict(note) for note in conversion.notes],
-                "general": conversion.general,
-                "next": [commands],
-            }
-        )
+        written = [str(folder / name) for name in conversion.files]
+        notes = [asdict(note) for note in conversion.notes]
+        terminal.data({"written": written, "notes": notes, "general": conversion.general, "next": [commands]})
     return not any(note.is_open for note in conversion.notes)
 
 
@@ -60,11 +55,8 @@ def _write(folder: Path, files: Mapping[str, str], environ: Mapping[str, str], *
     # Looked at before any is written: a folder with files of two deployments would be neither.
     there = [name for name in files if (folder / name).exists()]
     if there and not force:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"{folder / there[0]} exists already",
-            "Name another --folder, or overwrite with --force.",
-        )
+        remedy = "Name another --folder, or overwrite with --force."
+        raise HeadraceError(Kind.USAGE, f"{folder / there[0]} exists already", remedy)
     save_files(folder, {folder / name: text.encode() for name, text in files.items()}, environ)
     for name in files:
         terminal.done(f"wrote {folder / name}")

@@ -45,10 +45,9 @@ def _print(cost: IndexCost) -> None:
         why = "could be read in time" if cost.cut_short else "was found"
         terminal.warn(f"{cost.index}: no document {why} to look at")
         return
+    documents = quantity(cost.documents, "document")
     why = " (bytes or time ran out)" if cost.cut_short else ""
-    terminal.answer(
-        f"{cost.index}: looked at {quantity(cost.documents, 'document')} from all over the table{why}"
-    )
+    terminal.answer(f"{cost.index}: looked at {documents} from all over the table{why}")
     terminal.answer(f"  JSON               {_bytes(cost.bytes)} each, the largest {_bytes(cost.most_bytes)}")
     terminal.answer(f"  kept and indexed   {_bytes(cost.processed)} each")
     terminal.answer(
@@ -64,12 +63,10 @@ def _bytes(count: float) -> str:
 
 def _row(field: FieldCost) -> tuple[str, ...]:
     is_nested = field.type == "nested"
-    ways = ", ".join(field.indexed_as) or (
-        field.type if field.type in {"nested", "object"} else "not indexed"
-    )
+    unindexed = field.type if field.type in {"nested", "object"} else "not indexed"
     return (
         field.path,
-        ways,
+        ", ".join(field.indexed_as) or unindexed,
         f"{field.nested:,.1f}" if is_nested else "",
         f"{field.most_nested:,}" if is_nested else "",
         f"{field.bytes:,.0f}",

@@ -57,11 +57,8 @@ def _database_of(files: DeploymentFolder) -> str:
     """Return the address of the deployment's database."""
     deployment = files.deployment()
     if deployment is None:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"no database is named, and there is no {files.config}",
-            "Write headrace design postgresql://USER@HOST/DATABASE.",
-        )
+        cause = f"no database is named, and there is no {files.config}"
+        raise HeadraceError(Kind.USAGE, cause, "Write headrace design postgresql://USER@HOST/DATABASE.")
     return database_of(deployment, deployment.source.slot)
 
 

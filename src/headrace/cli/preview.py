@@ -58,10 +58,8 @@ def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool, as_json
     if document.body is None:
         terminal.warn(f"{spec.name} has no document {document.id}: no live row has this key{_left_out(spec)}")
         return
-    line = f"{spec.name} {document.id}"
-    if timing:
-        line += f"  {_milliseconds(document.seconds)}, {quantity(len(document.body), 'byte')}"
-    terminal.say(line)
+    took = f"  {_milliseconds(document.seconds)}, {quantity(len(document.body), 'byte')}" if timing else ""
+    terminal.say(f"{spec.name} {document.id}{took}")
     if as_json:
         # A line break in a document is white space: PostgreSQL escapes those within texts.
         terminal.out.file.write(f"{' '.join(document.body.decode().splitlines())}\n")

@@ -87,9 +87,6 @@ def host_names(text: str) -> tuple[str, ...]:
     names = tuple(filter(None, re.split(r"[,\s]+", text)))
     for name in names:
         if "/" in name or "@" in name:
-            raise HeadraceError(
-                Kind.USAGE,
-                f"--public-hosts: {name!r} is not a host",
-                "Write HOST, or HOST:PORT, separated by commas.",
-            )
+            remedy = "Write HOST, or HOST:PORT, separated by commas."
+            raise HeadraceError(Kind.USAGE, f"--public-hosts: {name!r} is not a host", remedy)
     return names

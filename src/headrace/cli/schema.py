@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.read_strategies import strategy_for_blocks
 from headrace.assembly.statement import keys_statements, range_statement
-from headrace.catalog import Catalog
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
@@ -24,7 +23,6 @@ from headrace.resolution.paths import Path as Way
 from headrace.resolution.paths import find_paths
 from headrace.resolution.plan import path_statement
 from headrace.schema.json_schema import schema_of_files
-from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import mapping
 from headrace.tools.document_types.generate import Language, generate_types
 from headrace.tools.preview import read_complete
@@ -95,9 +93,8 @@ def print_types(
         HeadraceError: USAGE; what is wrong with the files, or keeps the tables from being read.
     """
     if language is None:
-        raise HeadraceError(
-            Kind.USAGE, "no language is named for the types", "Add --language python, or typescript."
-        )
+        remedy = "Add --language python, or typescript."
+        raise HeadraceError(Kind.USAGE, "no language is named for the types", remedy)
     terminal.out.file.write(generate_types(context.open_project(), language, indexes, offline=offline))
 
 
@@ -110,7 +107,15 @@ def show_schema(context: CommandContext, indexes: Sequence[str], *, offline: boo
     if len(indexes) > 1:
         raise HeadraceError(Kind.USAGE, "one index is shown at a time", "Name one of them.")
     project = context.open_project()
-    shown = _offline(project, find_index(project, *indexes or [""]))
+    spec = find_index(project, *indexes or [""])
+    shown = Shown(
+        index=spec.name,
+        table=str(spec.table),
+        primary_key=spec.primary_key,
+        hash=spec.hash,
+        tables=tuple(str(table) for table in sorted(spec.tables())),
+        mapping=mapping(spec, project.primary.index_options(spec.name)),
+    )
     if not offline:
         shown = _with_catalog(project, shown)
     if context.as_json:
@@ -119,22 +124,12 @@ def show_schema(context: CommandContext, indexes: Sequence[str], *, offline: boo
         _print(shown)
 
 
-def _offline(project: Project, spec: IndexSpec) -> Shown:
-    return Shown(
-        index=spec.name,
-        table=str(spec.table),
-        primary_key=spec.primary_key,
-        hash=spec.hash,
-        tables=tuple(str(table) for table in sorted(spec.tables())),
-        mapping=mapping(spec, project.primary.index_options(spec.name)),
-    )
-
-
 def _with_catalog(project: Project, shown: Shown) -> Shown:
     with ReadSession(project.database()) as session:
         spec, catalog = read_complete(session, project.specs[shown.index])
     plan = plan_document(spec, catalog)
     (_, statement), *larger = keys_statements(plan).items()
+    needs = required_columns([spec], catalog)
     return replace(
         shown,
         primary_key=spec.primary_key,
@@ -143,59 +138,44 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         # The bounds are parameters, so every range has this statement.
         range=range_statement(plan, CtidRange(0, 0), strategy_for_blocks(plan, _RANGE_BLOCKS)),
         routes=tuple(_route(way) for way in find_paths(spec, catalog)),
-        old_rows=_old_rows(spec, catalog),
+        old_rows={str(table): needs[table].columns for table in sorted(needs)},
     )
 
 
 def _route(path: Way) -> ShownRoute:
-    return ShownRoute(
-        str(path.table), path.field, tuple(column.name for column in path.lead), path_statement(path)
-    )
-
-
-def _old_rows(spec: IndexSpec, catalog: Catalog) -> dict[str, tuple[str, ...]]:
-    needs = required_columns([spec], catalog)
-    return {str(table): needs[table].columns for table in sorted(needs)}
+    columns = tuple(column.name for column in path.lead)
+    return ShownRoute(str(path.table), path.field, columns, path_statement(path))
 
 
 def _print(shown: Shown) -> None:
     key = ", ".join(shown.primary_key) or "its primary key"
-    _line(f"{shown.index}: a document for each row of {shown.table}, its id from {key}")
-    _line(f"reads {', '.join(shown.tables)}")
+    terminal.sql(f"{shown.index}: a document for each row of {shown.table}, its id from {key}")
+    terminal.sql(f"reads {', '.join(shown.tables)}")
     _head("the search index")
-    _line(indented(json.dumps(shown.mapping, ensure_ascii=False)))
+    terminal.sql(indented(json.dumps(shown.mapping, ensure_ascii=False)))
     if shown.keys is None:
         terminal.say("SQL and routes need the database: without --offline they are shown too")
         return
     _head("documents by their keys ($1, …: a text array for each part of the key)")
-    _line(shown.keys)
+    terminal.sql(shown.keys)
     for count, statement in shown.more_keys.items():
         _head(f"documents by {quantity(count, 'key')} and more")
-        _line(statement)
+        terminal.sql(statement)
     _head("a changed row leads to documents")
-    for route, fields in _grouped(shown.routes):
-        places = f" in {', '.join(dict.fromkeys(fields))}"
+    fields_by_route: dict[ShownRoute, dict[str, None]] = {}
+    for route in shown.routes:
+        fields_by_route.setdefault(replace(route, field=""), {})[route.field or "the document"] = None
+    for route, fields in fields_by_route.items():
+        places = f" in {', '.join(fields)}"
         ending = "is the key, without a query" if route.statement is None else "leads there by:"
-        _line(f"{route.table}{places}: {', '.join(route.columns)} {ending}")
+        terminal.sql(f"{route.table}{places}: {', '.join(route.columns)} {ending}")
         if route.statement is not None:
             terminal.sql(route.statement, "    ")
     _head("old rows must carry in the log")
     for table, columns in shown.old_rows.items():
-        _line(f"{table}: {', '.join(columns)}")
-
-
-def _grouped(routes: Iterable[ShownRoute]) -> Iterator[tuple[ShownRoute, list[str]]]:
-    """Yield the routes that differ, each with all fields that it serves."""
-    fields_by_route: dict[ShownRoute, list[str]] = {}
-    for route in routes:
-        fields_by_route.setdefault(replace(route, field=""), []).append(route.field or "the document")
-    yield from fields_by_route.items()
+        terminal.sql(f"{table}: {', '.join(columns)}")
 
 
 def _head(text: str) -> None:
     terminal.out.print()
     terminal.out.print(text, style="bold", markup=False)
-
-
-def _line(text: str) -> None:
-    terminal.sql(text)

@@ -42,9 +42,8 @@ def drop_named(context: CommandContext, name: str | None, url: str | None = None
             Headrace; PRIVILEGE, CONFIG, CONNECTION, DATABASE.
     """
     if name is None:
-        raise HeadraceError(
-            Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
-        )
+        remedy = "Write `headrace slots drop NAME`; `headrace slots` lists them."
+        raise HeadraceError(Kind.USAGE, "no slot is named", remedy)
     # A run that starts or waits holds this lock while nothing reads its slot.
     with _connect(context, _without_file(context, url)) as (connection, own), advisory_lock(connection, name):
         facts = _find_slot(connection, name)
@@ -80,11 +79,10 @@ def show_lag(context: CommandContext) -> None:
         raise HeadraceError(Kind.SLOT_LOST, f"the slot {name!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
     if not context.as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
-        late = seconds_behind(facts)
-        terminal.answer(
-            f"{name}: {size(facts.lag)} behind{'' if late is None else f', {duration(late)}'}; "
-            f"the server keeps {size(facts.retained)} of log for it; {by}"
-        )
+        seconds = seconds_behind(facts)
+        late = "" if seconds is None else f", {duration(seconds)}"
+        keeps = f"the server keeps {size(facts.retained)} of log for it"
+        terminal.answer(f"{name}: {size(facts.lag)} behind{late}; {keeps}; {by}")
 
 
 _WITHOUT_DOCUMENTS = "the documents must be backfilled again"
@@ -162,11 +160,9 @@ def _find_slot(connection: Connection, name: str) -> SlotFacts:
     if name in names:
         return names[name]
     others = f"its slots: {', '.join(names)}" if names else "it has no slots"
-    raise HeadraceError(
-        Kind.SLOT_UNKNOWN,
-        f"the database {connection.info.dbname!r} has no replication slot {name!r} ({others})",
-        "Correct the name; `headrace run` creates the deployment's own.",
-    )
+    cause = f"the database {connection.info.dbname!r} has no replication slot {name!r} ({others})"
+    remedy = "Correct the name; `headrace run` creates the deployment's own."
+    raise HeadraceError(Kind.SLOT_UNKNOWN, cause, remedy)
 
 
 def _meaning(facts: SlotFacts, own: Mapping[str, str]) -> str:
