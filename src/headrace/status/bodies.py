@@ -55,22 +55,17 @@ async def read_body(request: Request, model: type[_Body], most: int = MOST_BYTES
 
 
 async def _read(request: Request, most: int) -> bytes:
-    too_large = refuse(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "too_large",
-        f"the body is larger than {most} bytes",
-        Connection="close",
-    )
-    given = request.headers.get("content-length", "0")
-    if given.isdigit() and int(given) > most:
-        raise too_large
     data = bytearray()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for part in request.stream():
                 data += part
                 if len(data) > most:
-                    raise too_large
+                    status, cause = (
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                        f"the body is larger than {most} bytes",
+                    )
+                    raise refuse(status, "too_large", cause, Connection="close")
     except (TimeoutError, ClientDisconnect):
         raise refuse(
             HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body did not come in time", Connection="close"

@@ -6,6 +6,7 @@ Units are base units (bytes, seconds, Unix time). An unknown value, as the lag w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -66,9 +67,8 @@ class BoardCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield every metric, as of now."""
         view = self._board.view()
-        yield from _state(view)
+        yield from _of_run(view)
         yield from _counters(view)
-        yield from _positions(view)
         yield _latency(view.stages)
         yield _counter(
             "headrace_malformed_trace_contexts",
@@ -112,19 +112,45 @@ def _indexes(view: View) -> Iterator[Metric]:
     )
 
 
-def _state(view: View) -> Iterator[Metric]:
+def _of_run(view: View) -> Iterator[Metric]:
     yield states(view.phase)
+    slot, last = view.slot, view.last_error
+    values = {
+        "headrace_ready": ("1 when every index is backfilled and the stream follows.", view.unready is None),
+        "headrace_paused": ("1 while an operator has paused the stream.", view.paused is not None),
+        "headrace_start_time_seconds": ("When the run began, in Unix time.", view.started),
+        "headrace_last_error_timestamp_seconds": (
+            "When the last error happened, in Unix time; absent without one.",
+            None if last is None else last.time,
+        ),
+        "headrace_warnings": ("How many warnings `/status` lists.", len(view.warnings)),
+        "headrace_lag_seconds": ("Time since the slot's position was the server's newest.", view.lag_seconds),
+        "headrace_last_advance_timestamp_seconds": (
+            "When the applied position advanced last, in Unix time; absent where it has not yet.",
+            view.last_advance,
+        ),
+        "headrace_slot_unconfirmed_bytes": (
+            "Log between the slot's confirmed position and the server's newest.",
+            view.lag_bytes,
+        ),
+        "headrace_slot_safe_wal_bytes": (
+            "Log that may still be written before the slot can be lost; absent without a limit.",
+            None if slot is None else slot.safe_wal_size,
+        ),
+    }
+    for name, (text, value) in values.items():
+        yield single(name, text, value)
     yield single(
-        "headrace_ready", "1 when every index is backfilled and the stream follows.", view.unready is None
+        "headrace_slot_retained_bytes",
+        "Log that the server keeps for the slot; more than is unconfirmed while old transactions are open.",
+        None if slot is None else slot.retained,
     )
-    yield single("headrace_paused", "1 while an operator has paused the stream.", view.paused is not None)
-    yield single("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
-    yield single(
-        "headrace_last_error_timestamp_seconds",
-        "When the last error happened, in Unix time; absent without one.",
-        None if view.last_error is None else view.last_error.time,
+    yield gauge(
+        "headrace_position_bytes",
+        "Positions in the write-ahead log; absent where unknown.",
+        ("position",),
+        (((name,), value) for name, value in asdict(view.positions).items()),
     )
-    yield single("headrace_warnings", "How many warnings `/status` lists.", len(view.warnings))
 
 
 def _counters(view: View) -> Iterator[Metric]:
@@ -152,39 +178,6 @@ def _counters(view: View) -> Iterator[Metric]:
     )
     errors = (((code,), count) for code, count in sorted(view.errors.items()))
     yield _counter("headrace_errors", "Errors by their stable code.", ("code",), errors)
-
-
-def _positions(view: View) -> Iterator[Metric]:
-    slot, known = view.slot, ("confirmed", "applied", "current")
-    yield gauge(
-        "headrace_position_bytes",
-        "Positions in the write-ahead log; absent where unknown.",
-        ("position",),
-        (((name,), getattr(view.positions, name)) for name in known),
-    )
-    yield single(
-        "headrace_lag_seconds", "Time since the slot's position was the server's newest.", view.lag_seconds
-    )
-    yield single(
-        "headrace_last_advance_timestamp_seconds",
-        "When the applied position advanced last, in Unix time; absent where it has not yet.",
-        view.last_advance,
-    )
-    yield single(
-        "headrace_slot_unconfirmed_bytes",
-        "Log between the slot's confirmed position and the server's newest.",
-        view.lag_bytes,
-    )
-    yield single(
-        "headrace_slot_retained_bytes",
-        "Log that the server keeps for the slot; more than is unconfirmed while old transactions are open.",
-        None if slot is None else slot.retained,
-    )
-    yield single(
-        "headrace_slot_safe_wal_bytes",
-        "Log that may still be written before the slot can be lost; absent without a limit.",
-        None if slot is None else slot.safe_wal_size,
-    )
 
 
 def _stalled(diagnosis: Diagnosis | None) -> Metric:

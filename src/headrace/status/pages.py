@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 from headrace.status.protection import PublicGuard, allows_host, leads_nowhere_else
 from headrace.status.serving import HttpServer
 
-NO_STORE = {"Cache-Control": "no-store"}
 _PROBED = frozenset({"/healthz", "/readyz", "/metrics"})
 """Kubernetes asks them by the pod's address, Prometheus by whatever its configuration calls it."""
 
@@ -36,19 +35,18 @@ def pages(
     """
 
     async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n", headers=NO_STORE)
+        return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
         reason = unready()
-        code = 200 if reason is None else 503
-        return PlainTextResponse(f"{reason or 'ready'}\n", status_code=code, headers=NO_STORE)
+        return PlainTextResponse(f"{reason or 'ready'}\n", 200 if reason is None else 503)
 
     async def show_status(_: Request) -> Response:
-        return JSONResponse(status(), headers=NO_STORE)
+        return JSONResponse(status())
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={**NO_STORE, "Content-Type": content_type})
+        return Response(encode(registry), headers={"Content-Type": content_type})
 
     found = {"/healthz": healthz, "/readyz": readyz, "/status": show_status, "/metrics": metrics}
     return [Route(path, page, methods=["GET"]) for path, page in found.items()]

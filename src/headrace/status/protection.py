@@ -21,6 +21,7 @@ _POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _SAFE = {
+    "Cache-Control": "no-store",
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -73,7 +74,7 @@ def _without_port(host: str) -> str:
 
 
 class SafeHeaders:
-    """Adds to every answer the headers that keep other pages from using it; an answer's own win.
+    """Adds headers to every answer: no cache keeps it, no other page uses it. An answer's own headers win.
 
     Args:
         application: what answers.
@@ -121,19 +122,14 @@ class PublicGuard:
         if path in self.probed:
             return None
         if not self.allows(headers.get("host", "")):
-            return _refusal(
-                HTTPStatus.MISDIRECTED_REQUEST,
+            return PlainTextResponse(
                 "the Host header does not name this address: ask by an IP address or localhost, or add the "
-                "name to --public-hosts (HEADRACE_PUBLIC_HOSTS, or public_hosts in [server])",
+                "name to --public-hosts (HEADRACE_PUBLIC_HOSTS, or public_hosts in [server])\n",
+                HTTPStatus.MISDIRECTED_REQUEST,
             )
         # Browsers say where a request comes from; programs do not, and need not.
         is_link = headers.get("sec-fetch-dest") == "document" and path in self.linked
         if headers.get("sec-fetch-site") in _ELSEWHERE and not is_link:
-            return _refusal(
-                HTTPStatus.FORBIDDEN, "a page of another site sent this request: open this address itself"
-            )
+            reason = "a page of another site sent this request: open this address itself"
+            return PlainTextResponse(f"{reason}\n", HTTPStatus.FORBIDDEN)
         return None
-
-
-def _refusal(status: HTTPStatus, reason: str) -> Response:
-    return PlainTextResponse(f"{reason}\n", status, {"Cache-Control": "no-store"})

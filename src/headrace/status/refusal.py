@@ -10,8 +10,6 @@ from starlette.responses import JSONResponse, Response
 
 from headrace.errors import HeadraceError, Kind, Retry
 
-NO_STORE = {"Cache-Control": "no-store"}
-
 
 @dataclass(eq=False)
 class Refusal(Exception):  # noqa: N818 - the answer to a request, not a failure of ours
@@ -39,8 +37,7 @@ class Refusal(Exception):  # noqa: N818 - the answer to a request, not a failure
             "code": self.error.code,
             "remedy": self.error.remedy,
         }
-        headers = {**NO_STORE, **self.headers}
-        return JSONResponse(body, self.status, headers, media_type="application/problem+json")
+        return JSONResponse(body, self.status, self.headers, media_type="application/problem+json")
 
 
 def refuse(status: HTTPStatus, outcome: str, cause: str, remedy: str = "", **headers: str) -> Refusal:

@@ -20,7 +20,7 @@ from headrace.status.board import StatusBoard
 from headrace.status.console.explanation import Explains
 from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
-from headrace.status.pages import NO_STORE, PublicServer, pages
+from headrace.status.pages import PublicServer, pages
 from headrace.status.waiting import WaitProgress, WaitRequest, Waits, answer_body, parse_request
 
 MOST_WAITERS = 64
@@ -89,10 +89,10 @@ def _wait_page(waits: Waits) -> Route:
         try:
             wait_request = parse_request(dict(request.query_params))
         except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=NO_STORE)
+            return JSONResponse({"error": str(error)}, status_code=400)
         if places.locked():
             full = {"error": "too many requests wait already"}
-            return JSONResponse(full, status_code=503, headers={**NO_STORE, "Retry-After": "1"})
+            return JSONResponse(full, status_code=503, headers={"Retry-After": "1"})
         async with places:
             return await _answer_wait(waits, wait_request, request)
 
@@ -116,4 +116,4 @@ async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request
         await asyncio.sleep(min(left, _LOOK_SECONDS))
     looked.cancel()
     body = answer_body(progress, time.monotonic() - began)
-    return JSONResponse(body, status_code=200 if progress.done else 504, headers=NO_STORE)
+    return JSONResponse(body, status_code=200 if progress.done else 504)

@@ -22,7 +22,7 @@ from headrace.state import Order, OrderKind
 from headrace.state.orders import new_order
 from headrace.status.board import StatusBoard
 from headrace.status.bodies import NoOptions, read_body
-from headrace.status.refusal import NO_STORE, Refusal, refusal_of, refuse
+from headrace.status.refusal import Refusal, refusal_of, refuse
 
 if TYPE_CHECKING:
     from headrace.pipeline.running import RunningPipeline
@@ -148,7 +148,7 @@ class ControlPages:
                 if order.has_ended:
                     return _json(result_of(order))
             place = f"/v1/orders/{order.id}"
-            return JSONResponse(_order_data(order), HTTPStatus.ACCEPTED, {**NO_STORE, "Location": place})
+            return JSONResponse(_order_data(order), HTTPStatus.ACCEPTED, {"Location": place})
 
         return self._route(method, path, kind.key, answer)
 
@@ -223,4 +223,4 @@ def _refused(board: StatusBoard, order: str, refusal: Refusal) -> Response:
 
 
 def _json(content: Any) -> Response:
-    return JSONResponse(content, headers=NO_STORE)
+    return JSONResponse(content)

@@ -156,8 +156,6 @@ class Feed:
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
     (b"x-accel-buffering", b"no"),  # a proxy in between passes each event on at once
 ]
 

@@ -16,7 +16,6 @@ from headrace.status.console.explanation import Explains, Explanation
 from headrace.status.console.feed import Feed
 from headrace.status.console.render import Renderer, StaticFile, static_files
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _LONGEST_QUESTION = 1_000
 _AT_ONCE, _QUEUED = 2, 8
 _ANSWER_SECONDS = 10.0
@@ -54,10 +53,10 @@ class Console:
     async def _page(self, request: Request) -> Response:
         asked = request.query_params.get("document", "").strip()[:_LONGEST_QUESTION]
         answer = await self._answer(asked) if asked and self._explains is not None else None
-        return HTMLResponse(self.feed.page(asked, answer), headers=_NO_STORE)
+        return HTMLResponse(self.feed.page(asked, answer))
 
     async def _curve(self, _: Request) -> Response:
-        return JSONResponse(dict(self.feed.curve()), headers=_NO_STORE)
+        return JSONResponse(dict(self.feed.curve()))
 
     async def _answer(self, asked: str) -> Explanation:
         """Answer a question; at most two are looked up at once, and few wait for that."""
