@@ -637,12 +637,10 @@ def adopt(
     """
     if mirror and not upgraded:
         raise typer.BadParameter("--mirror is for --upgraded")
+    from headrace.cli.adopt import adopt_name, adopt_server, adopt_server_of_mirror
+
     if upgraded:
-        from headrace.cli.adopt_upgraded import adopt_server, adopt_server_of_mirror
-
         return adopt_server_of_mirror(context) if mirror else adopt_server(context)
-    from headrace.cli.adopt import adopt_name
-
     return adopt_name(context, index, alias, delete_index=delete_index)
 
 

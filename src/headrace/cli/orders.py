@@ -32,12 +32,6 @@ def show_orders(context: CommandContext) -> None:
 def _row(order: Order) -> tuple[str, ...]:
     sink = f" in {order.sink}" if order.sink else ""
     source = f" from {order.client}" if order.client else ""
-    minute = datetime.fromisoformat(order.asked_at).strftime("%Y-%m-%d %H:%M:%S")
-    return (
-        minute,
-        order.kind.value,
-        f"{order.index or ''}{sink}",
-        f"{order.by}{source}",
-        order.state,
-        order.text,
-    )
+    index, by = f"{order.index or ''}{sink}", f"{order.by}{source}"
+    asked_at = datetime.fromisoformat(order.asked_at).strftime("%Y-%m-%d %H:%M:%S")
+    return asked_at, order.kind.value, index, by, order.state, order.text

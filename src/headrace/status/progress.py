@@ -42,17 +42,16 @@ class LagSamples:
 
     def observed(self, current: Lsn, now: float) -> LagSamples:
         """Return a copy with one more sample; after a step back (a restored server) only that sample."""
-        sample = LagSample(current, now)
-        # What was known of a log that is gone would give a lag of hours.
-        if not self.ring or current < self.ring[-1].lsn:
-            return replace(self, ring=(sample,))
-        if current == self.ring[-1].lsn:
-            return replace(self, ring=(*self.ring[:-1], sample))
         kept = self.ring
-        if len(kept) >= self.capacity:
+        # What was known of a log that is gone would give a lag of hours.
+        if kept and current < kept[-1].lsn:
+            kept = ()
+        elif kept and current == kept[-1].lsn:
+            kept = kept[:-1]
+        elif len(kept) >= self.capacity:
             half = len(kept) // 2
             kept = kept[:half:2] + kept[half:]
-        return replace(self, ring=(*kept, sample))
+        return replace(self, ring=(*kept, LagSample(current, now)))
 
     def seconds_behind(self, confirmed: Lsn | None, now: float) -> float | None:
         """Return how late a consumer is that has confirmed up to `confirmed`.

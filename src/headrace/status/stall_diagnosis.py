@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
@@ -59,10 +59,9 @@ def diagnose_stall(facts: StallFacts) -> Diagnosis:
     """Return the stage that stands still, and the likely cause."""
     stage = _stage(facts)
     for find in (_server, _lock, _standby, _transaction, _cluster, _reader, _walsender, _worker):
-        found = find(facts, stage)
-        if found is not None:
+        if (found := find(facts, stage)) is not None:
             return Diagnosis(stage, *found)
-    return Diagnosis(stage, StallCause.UNKNOWN, NOT_DIAGNOSED.text, NOT_DIAGNOSED.remedy)
+    return replace(NOT_DIAGNOSED, stage=stage)
 
 
 def _stage(facts: StallFacts) -> Stage | None:
@@ -119,11 +118,9 @@ def _lock(facts: StallFacts, _stage: Stage | None) -> _Found:
     wait = facts.waits.locks[0]
     what = "" if wait.relation is None else f" on {wait.relation}"
     who = "; ".join(wait.blockers) or "a session that this role cannot see"
-    return (
-        StallCause.LOCK,
-        f"its session (pid {wait.pid}) waits for a lock{what} that is held by {who}",
-        "End that transaction: COMMIT or ROLLBACK there, or SELECT pg_terminate_backend(PID).",
-    )
+    text = f"its session (pid {wait.pid}) waits for a lock{what} that is held by {who}"
+    remedy = "End that transaction: COMMIT or ROLLBACK there, or SELECT pg_terminate_backend(PID)."
+    return StallCause.LOCK, text, remedy
 
 
 def _standby(facts: StallFacts, stage: Stage | None) -> _Found:
@@ -140,11 +137,8 @@ def _transaction(facts: StallFacts, stage: Stage | None) -> _Found:
         return None
     commits = "; ".join(facts.waits.unacknowledged) or "this role cannot see which"
     why = "transactions of the log are not visible yet, because their commits wait for a synchronous standby"
-    return (
-        StallCause.TRANSACTION,
-        f"{why}: {commits}",
-        "Start the standbys that synchronous_standby_names asks for, or correct it.",
-    )
+    remedy = "Start the standbys that synchronous_standby_names asks for, or correct it."
+    return StallCause.TRANSACTION, f"{why}: {commits}", remedy
 
 
 def _cluster(facts: StallFacts, stage: Stage | None) -> _Found:
@@ -179,12 +173,8 @@ def _walsender(facts: StallFacts, stage: Stage | None) -> _Found:
         text = f"{who} and the reader have lost their connection, which neither has noticed"
         return StallCause.NETWORK, text, f"{_WAITING} restart the run: it connects again."
     event = f", it waits for {waits.walsender_waits_for}" if waits.walsender_waits_for else ""
-    text = f"{who} sends no changes{event}"
-    return (
-        StallCause.SERVER,
-        text,
-        f"Look at that process, or end it: SELECT pg_terminate_backend({slot.active_pid}).",
-    )
+    remedy = f"Look at that process, or end it: SELECT pg_terminate_backend({slot.active_pid})."
+    return StallCause.SERVER, f"{who} sends no changes{event}", remedy
 
 
 def _worker(facts: StallFacts, stage: Stage | None) -> _Found:
@@ -194,8 +184,6 @@ def _worker(facts: StallFacts, stage: Stage | None) -> _Found:
         who = "each worker process" if facts.task is None else f"the worker process {facts.task.worker}"
     else:
         return None
-    return (
-        StallCause.WORKER,
-        f"{who} does nothing, and has no statement under way in the database",
-        "Look at its memory, and whether it was stopped; or restart the run: nothing is lost.",
-    )
+    text = f"{who} does nothing, and has no statement under way in the database"
+    remedy = "Look at its memory, and whether it was stopped; or restart the run: nothing is lost."
+    return StallCause.WORKER, text, remedy

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from headrace.status.board import StatusBoard
 from headrace.status.console.explanation import Explanation
-from headrace.status.console.history import History, LagPoint
+from headrace.status.console.history import History
 from headrace.status.console.page import Page, make_page
 from headrace.status.console.render import Renderer
 
@@ -42,10 +42,7 @@ class Feed:
         self._renderer = renderer
         self._most = most
         self._watchers: OrderedDict[object, None] = OrderedDict()
-        self._version = 0
         self._parts: dict[str, str] = {}
-        self._changed: dict[str, str] = {}
-        """The parts that differ from the rendering before."""
         self._page: Page | None = None
         self._rendered_at = float("-inf")
         self._looked = asyncio.Event()
@@ -118,11 +115,13 @@ class Feed:
 
     async def _send_looks(self, me: object, send: Send, gone: asyncio.Task[None]) -> None:
         """Send what has changed at each look; one that has to leave is told to come back later."""
-        seen = -1
+        seen: dict[str, str] = {}
         while not gone.done():
             looked, ended, leaves = self._looked, self._ended, me not in self._watchers
-            message, seen = self._event(seen, _BACK_SECONDS if leaves else LOOK_SECONDS), self._version
-            body = b"retry: %d\n%b" % (1000 * (_BACK_SECONDS if leaves else LOOK_SECONDS), message)
+            event = self._event(seen, _BACK_SECONDS if leaves else LOOK_SECONDS)
+            seen = self._parts
+            body = json.dumps(event, separators=(",", ":")).encode()
+            body = b"retry: %d\ndata: %b\n\n" % (1000 * event["next"], body)
             await send({"type": "http.response.body", "body": body, "more_body": True})
             if ended or leaves:
                 return
@@ -130,28 +129,25 @@ class Feed:
             await asyncio.wait({gone, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
 
-    def _event(self, seen: int, next_: float) -> bytes:
-        """Return the event for a client that has the rendering `seen`."""
+    def _event(self, seen: Mapping[str, str], next_: float) -> dict[str, Any]:
+        """Return the event for a client that has `seen` these parts."""
         assert self._page is not None
-        missing = {self._version: {}, self._version - 1: self._changed}.get(seen, self._parts)
-        body: dict[str, Any] = {
-            "parts": missing,
+        point = self.history.points[-1] if self.history.points else None
+        return {
+            "parts": {name: html for name, html in self._parts.items() if seen.get(name) != html},
             "now": self._page.now,
             "slot": self._page.slot_name,
             "word": self._page.headline.word,
-            "point": _columns(self.history.points[-1]) if self.history.points else None,
+            "point": point and [point.time, point.seconds, point.size],
             "next": next_,
             "ended": self._ended,
         }
-        return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
     def _render(self) -> None:
         now = time.time()
         self._page = make_page(self._board.view(), self.history, now)
         self._rendered_at = now
-        self._version += 1
-        before, self._parts = self._parts, self._renderer.parts(self._page)
-        self._changed = {name: html for name, html in self._parts.items() if before.get(name) != html}
+        self._parts = self._renderer.parts(self._page)
 
 
 _HEADERS = [
@@ -163,7 +159,3 @@ _HEADERS = [
 async def _until_disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _columns(point: LagPoint) -> list[float | int | None]:
-    return [point.time, point.seconds, point.size]
