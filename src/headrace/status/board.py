@@ -9,10 +9,11 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn, format_lsn
@@ -187,7 +188,7 @@ class View:
     counts: Counters = field(default_factory=Counters)
     counts_known: bool = False
     """Whether the totals were read: they go on where the run before has ended."""
-    errors: Mapping[str, int] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
     """By code."""
     positions: Positions = Positions()
     lag_bytes: int | None = None
@@ -195,7 +196,7 @@ class View:
     last_error: LastError | None = None
     warnings: tuple[str, ...] = ()
     gaps: int = 0
-    rebuilds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    rebuilds: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By unit and cause."""
     sinks: tuple[SinkActivity, ...] = ()
     secondary: Mapping[str, SecondaryStatus] = field(default_factory=dict)
@@ -211,7 +212,7 @@ class View:
     """When the applied position advanced last (Unix time); None where it has not yet."""
     stalled: Diagnosis | None = None
     paused: Pause | None = None
-    control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    control_requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Requests to the private address, by order and outcome; they outlive the orders, which are bounded."""
 
     def all_indexes(self) -> Iterator[tuple[str, IndexStatus]]:
@@ -221,7 +222,6 @@ class View:
             yield from ((sink, index) for index in status.indexes.values())
 
 
-_Key = TypeVar("_Key")
 WarningOf = Literal["gap", "budget", "held log", "reload", "orders"]
 """What a warning that comes and goes is about; they are shown in this order."""
 
@@ -302,7 +302,7 @@ class StatusBoard:
     def record_error(self, error: HeadraceError, *, degrades: bool = False) -> None:
         """Note `error`; a retryable one, or where it `degrades`, makes the run degraded until it recovers."""
         with self._lock:
-            errors = _counted(self._known.errors, error.code)
+            errors = self._known.errors + Counter([error.code])
             self.note(errors=errors, last_error=LastError(error, self._wall()))
             if degrades or error.retry is Retry.BACK_OFF:
                 self._is_degraded = True
@@ -363,7 +363,7 @@ class StatusBoard:
     def count_rebuild(self, unit: str, cause: str) -> None:
         """Count that an index which readers see is built again, or is followed no more until it is."""
         with self._lock:
-            self.note(rebuilds=_counted(self._known.rebuilds, (unit, cause)))
+            self.note(rebuilds=self._known.rebuilds + Counter([(unit, cause)]))
 
     def pause(self, by: str) -> bool:
         """Pause the stream; return False where it is paused already, which changes nothing.
@@ -386,7 +386,7 @@ class StatusBoard:
     def count_request(self, order: str, outcome: str) -> None:
         """Count a request to the private address: what was ordered, and how it was answered."""
         with self._lock:
-            self.note(control_requests=_counted(self._known.control_requests, (order, outcome)))
+            self.note(control_requests=self._known.control_requests + Counter([(order, outcome)]))
 
     def set_warning(self, of: WarningOf, text: str | None) -> None:
         """Set a warning that holds until it is removed (None); a new one is reported once."""
@@ -429,9 +429,9 @@ class StatusBoard:
             # A writer that waits reports no error to the run, which works on a batch: the board shows it all
             # the same.
             is_degraded = self._is_degraded or waiting is not None
-            phase, failure = self._phase, known.failure
+            phase, failure, last = self._phase, known.failure, known.last_error
             if is_degraded and phase is not Phase.STOPPED:
-                phase, failure = Phase.DEGRADED, waiting or (known.last_error and known.last_error.error)
+                phase, failure = Phase.DEGRADED, waiting or (None if last is None else last.error)
             return replace(
                 known,
                 phase=phase,
@@ -467,11 +467,8 @@ class StatusBoard:
     def _why_incomplete(self) -> str | None:
         """Return which indexes have no complete generation for readers, or which gap is open; else None."""
         served = {unit.index for unit in self._known.units if unit.serves and not unit.sink}
-        incomplete = [
-            index.name
-            for index in self._indexes.values()
-            if index.phase is not IndexPhase.LIVE and index.name not in served
-        ]
+        served |= {index.name for index in self._indexes.values() if index.phase is IndexPhase.LIVE}
+        incomplete = [name for name in self._indexes if name not in served]
         # Behind a gap readers see documents of before it, and no change comes to them.
         return f"not backfilled: {', '.join(incomplete)}" if incomplete else self._warnings["gap"]
 
@@ -498,10 +495,6 @@ class StatusBoard:
             and {"code": last.error.code, "text": str(last.error), "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
-
-
-def _counted(counts: Mapping[_Key, int], key: _Key) -> dict[_Key, int]:
-    return {**counts, key: counts.get(key, 0) + 1}
 
 
 def _describe_unit(unit: UnitStatus) -> str:

@@ -88,11 +88,8 @@ class BoundedConnection(H11Protocol):
 
     def _make_room(self) -> None:
         """Cut off the oldest of the others, until there are few enough."""
-        open_ = [
-            other
-            for other in self.connections
-            if isinstance(other, BoundedConnection) and not other.transport.is_closing()
-        ]
+        connections = (other for other in self.connections if isinstance(other, BoundedConnection))
+        open_ = [other for other in connections if not other.transport.is_closing()]
         # Who has asked is answered: what goes first is a connection that is only held.
         open_.sort(key=lambda other: (other.is_answering, other.began))
         others = (other for other in open_ if other is not self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry
@@ -94,42 +94,37 @@ class MirrorBoard:
 
     def view(self) -> MirrorView:
         """Return the mirror as of now."""
-        with self._lock:
-            return self._view
+        return self._view
 
     def show(
         self, phase: Phase, tables: dict[str, TableStatus] | None = None, error: HeadraceError | None = None
     ) -> None:
         """Replace what is shown; `tables` of None stay as they are."""
         with self._lock:
-            before = self._view
-            kept = before.tables if tables is None else dict(tables)
+            kept = self._view.tables if tables is None else dict(tables)
             said = None if error is None else str(error)
             # A new value each time: a reader keeps one that nobody changes under it.
-            self._view = MirrorView(before.slot, phase, kept, said, before.started)
+            self._view = replace(self._view, phase=phase, tables=kept, error=said)
 
     def collect(self) -> Iterator[Metric]:
-        """Return every metric, as of now: the board is a collector of Prometheus' library."""
-        return _metrics(self.view())
-
-
-def _metrics(view: MirrorView) -> Iterator[Metric]:
-    tables = sorted(view.tables.items())
-    yield states(view.phase)
-    yield single("headrace_ready", "1 while the mirror follows.", view.unready is None)
-    yield single("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
-    yield gauge(
-        "headrace_mirror_table",
-        "1 for the state that a mirrored table is in.",
-        ("table", "state"),
-        (((name, state), table.phase == state) for name, table in tables for state in get_args(TablePhase)),
-    )
-    yield gauge(
-        "headrace_mirror_table_position_bytes",
-        "Up to where in the write-ahead log the lake has a mirrored table.",
-        ("table",),
-        (((name,), table.complete) for name, table in tables),
-    )
+        """Yield every metric, as of now: the board is a collector of Prometheus' library."""
+        view = self.view()
+        tables, phases = sorted(view.tables.items()), get_args(TablePhase)
+        yield states(view.phase)
+        yield single("headrace_ready", "1 while the mirror follows.", view.unready is None)
+        yield single("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
+        yield gauge(
+            "headrace_mirror_table",
+            "1 for the state that a mirrored table is in.",
+            ("table", "state"),
+            (((name, phase), table.phase == phase) for name, table in tables for phase in phases),
+        )
+        yield gauge(
+            "headrace_mirror_table_position_bytes",
+            "Up to where in the write-ahead log the lake has a mirrored table.",
+            ("table",),
+            (((name,), table.complete) for name, table in tables),
+        )
 
 
 class MirrorServer(PublicServer):

@@ -172,12 +172,8 @@ def service() -> Resource:
 
 
 def _remote(context: TraceContext) -> SpanContext:
-    return SpanContext(
-        int(context.trace_id, 16),
-        int(context.span_id, 16),
-        is_remote=True,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+    trace_id, span_id = int(context.trace_id, 16), int(context.span_id, 16)
+    return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
 def _server_attributes(stage: Stage, server: SpanServer) -> Attributes:

@@ -89,11 +89,8 @@ def _slot(before: View, view: View) -> Iterator[tuple[str, Tone]]:
     if slot.lost and not was.lost:
         yield f"the slot {slot.name} is lost: {slot.why_lost}", "bad"
     elif slot.wal_status != was.wal_status:
-        tone: Tone = "good" if slot.wal_status == "reserved" else "bad"
-        yield (
-            f"slot {slot.name}: wal_status is {slot.wal_status}, {size(slot.retained)} of log retained",
-            tone,
-        )
+        text = f"slot {slot.name}: wal_status is {slot.wal_status}, {size(slot.retained)} of log retained"
+        yield text, "good" if slot.wal_status == "reserved" else "bad"
 
 
 def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple[str, Tone]]:
@@ -105,9 +102,9 @@ def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple
     if index.error is not None and index.error != before.error:
         yield f"{name}: {index.error}", "bad"
     if index.quarantined != before.quarantined:
-        held = quantity(index.quarantined, "document")
-        tone: Tone = "bad" if index.quarantined > before.quarantined else "good"
-        yield f"{name}: {held} in quarantine, {before.quarantined:,} before", tone
+        text = f"{name}: {quantity(index.quarantined, 'document')} in quarantine"
+        is_more = index.quarantined > before.quarantined
+        yield f"{text}, {before.quarantined:,} before", "bad" if is_more else "good"
 
 
 def _served(index: IndexStatus) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError
 from headrace.model.units import are, duration, quantity
 from headrace.postgres.slot import SlotFacts
-from headrace.status.board import IndexPhase, IndexStatus, View
+from headrace.status.board import IndexPhase, View
 from headrace.status.console.events import Tone
 from headrace.status.console.formats import age_text, moment_text
 from headrace.status.console.history import History
@@ -66,13 +66,8 @@ def _state(view: View) -> _State:
     if view.phase is Phase.LIVE:
         return _live(view)
     if view.phase is Phase.BACKFILLING:
-        return (
-            "backfilling",
-            "busy",
-            _filling(view),
-            "nothing: indexes that searches use get every change meanwhile",
-            "",
-        )
+        remedy = "nothing: indexes that searches use get every change meanwhile"
+        return "backfilling", "busy", _filling(view), remedy, ""
     if view.phase is Phase.STANDBY:
         return "standby", "good", view.unready or "standby", "nothing: it takes over when that run ends", ""
     why = "files, database and cluster are checked, then Spark starts"
@@ -111,9 +106,7 @@ def _failed(word: str, error: HeadraceError, remedy: str = "") -> _State:
 
 
 def _filling(view: View) -> str:
-    filled = [
-        index for index in view.indexes if index.building is not None or index.phase is not IndexPhase.LIVE
-    ]
+    filled = [index for index in view.indexes if index.building or index.phase is not IndexPhase.LIVE]
     names = ", ".join(index.name for index in filled[:_NAMED])
     more = f" and {len(filled) - _NAMED} more" if len(filled) > _NAMED else ""
     left = [index.seconds_left for index in filled if index.seconds_left is not None]
@@ -128,46 +121,33 @@ def make_notices(view: View, history: History) -> Iterator[Notice]:
         yield from _slot_notices(view.slot, history)
     for name, sink in view.secondary.items():
         if sink.away is not None:
-            yield Notice(
-                f"the sink {name} is not written to: {sink.away}", "the other sinks go on; it catches up"
-            )
+            text = f"the sink {name} is not written to: {sink.away}"
+            yield Notice(text, "the other sinks go on; it catches up")
         elif sink.deferred:
             text = f"the sink {name} is behind: it lacks {quantity(sink.deferred, 'document')}"
             yield Notice(text, "nothing: they are written as fast as it takes them", "plain")
-        for index in sink.indexes.values():
-            yield from _quarantine_notices(index, f"{name}/", f" --sink {name}")
     for index in view.indexes:
         if index.error is not None:
             yield Notice(f"{index.name}: {index.error}")
-        yield from _quarantine_notices(index)
+    for sink_name, index in view.all_indexes():
+        if index.quarantined:
+            where, option = (f"{sink_name}/", f" --sink {sink_name}") if sink_name else ("", "")
+            held = f"{quantity(index.quarantined, 'document')} in quarantine"
+            command = f"headrace quarantine list {index.name}{option}"
+            yield Notice(f"{where}{index.name}: {held}: the cluster refused them", f"see why with: {command}")
     for warning in view.warnings:
         yield Notice(warning, tone="plain")
 
 
-def _quarantine_notices(index: IndexStatus, sink: str = "", option: str = "") -> Iterator[Notice]:
-    if index.quarantined:
-        held = quantity(index.quarantined, "document")
-        yield Notice(
-            f"{sink}{index.name}: {held} in quarantine: the cluster refused them",
-            f"see why with: headrace quarantine list {index.name}{option}",
-        )
-
-
 def _slot_notices(slot: SlotFacts, history: History) -> Iterator[Notice]:
     if slot.lost:
-        yield Notice(
-            f"the slot {slot.name} is lost: {slot.why_lost}",
-            "headrace teardown, then headrace run; with on_gap = reseed a run does so itself",
-        )
+        remedy = "headrace teardown, then headrace run; with on_gap = reseed a run does so itself"
+        yield Notice(f"the slot {slot.name} is lost: {slot.why_lost}", remedy)
         return
     room = history.room_seconds(slot)
     if slot.wal_status == "unreserved":
-        yield Notice(
-            f"the slot {slot.name} may be lost at the server's next checkpoint",
-            "raise max_slot_wal_keep_size now (SELECT pg_reload_conf()), and let the run catch up",
-        )
+        remedy = "raise max_slot_wal_keep_size now (SELECT pg_reload_conf()), and let the run catch up"
+        yield Notice(f"the slot {slot.name} may be lost at the server's next checkpoint", remedy)
     elif room is not None and room < LITTLE_ROOM_SECONDS:
-        yield Notice(
-            f"at the present rate the slot {slot.name} is lost in {duration(room)}",
-            "raise max_slot_wal_keep_size, or find out what holds the stream up",
-        )
+        remedy = "raise max_slot_wal_keep_size, or find out what holds the stream up"
+        yield Notice(f"at the present rate the slot {slot.name} is lost in {duration(room)}", remedy)

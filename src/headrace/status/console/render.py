@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -29,13 +30,8 @@ class StaticFile:
 
 def static_files(package: str = __package__) -> Mapping[str, StaticFile]:
     """Return the files that a page loads, by name: those in the folder `static` of its package."""
-    folder = files(package) / "static"
-    return {
-        file.name: StaticFile(file.read_bytes(), _TYPES[suffix])
-        for file in folder.iterdir()
-        for suffix in _TYPES
-        if file.name.endswith(suffix)
-    }
+    found = [file for file in (files(package) / "static").iterdir() if Path(file.name).suffix in _TYPES]
+    return {file.name: StaticFile(file.read_bytes(), _TYPES[Path(file.name).suffix]) for file in found}
 
 
 class Renderer:
