@@ -119,18 +119,14 @@ def _unexpected(error: Exception) -> HeadraceError:
     """Return the error of a part that is not installed, or else of a bug, with its place."""
     part = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if part in _EXTRAS:
-        return HeadraceError(
-            Kind.DEPENDENCY, f"{part} is not installed", f"Run: pip install 'headrace[{_EXTRAS[part]}]'"
-        )
+        remedy = f"Run: pip install 'headrace[{_EXTRAS[part]}]'"
+        return HeadraceError(Kind.DEPENDENCY, f"{part} is not installed", remedy)
     from headrace.postgres.password import hide_passwords  # noqa: PLC0415 - `import headrace.cli` stays light
 
     text = hide_passwords(" ".join(_text_of(error).split()))
     # The place is enough to find a bug by, and a log gets one line and no traceback.
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
-    return HeadraceError(
-        Kind.INTERNAL,
-        f"a bug: {type(error).__name__}: {without_values(text)}{place}",
-        "Please report this line; --log-level debug shows more.",
-        text,
-    )
+    cause = f"a bug: {type(error).__name__}: {without_values(text)}{place}"
+    remedy = "Please report this line; --log-level debug shows more."
+    return HeadraceError(Kind.INTERNAL, cause, remedy, text)

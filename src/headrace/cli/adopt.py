@@ -46,9 +46,8 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
             return True
         deletes = name in held
         if deletes:
-            terminal.warn(
-                f"the index {name} will be deleted with its documents: only a copy of yours can restore it"
-            )
+            what = f"the index {name} will be deleted with its documents"
+            terminal.warn(f"{what}: only a copy of yours can restore it")
         else:
             before = ", ".join(held) or "nothing"
             terminal.say(f"{name} leads to {before} now, and will lead to {served.index}")

@@ -169,15 +169,7 @@ def mirror(
         return verify_mirror(context, tables or [], repair=repair)
     from headrace.cli.mirror import run_mirror
 
-    run_mirror(
-        context,
-        master,
-        conf or [],
-        once=once,
-        reload=reload,
-        public_address=public_address,
-        public_hosts=public_hosts,
-    )
+    run_mirror(context, master, conf or [], public_address, public_hosts, once=once, reload=reload)
     return True
 
 

@@ -73,10 +73,8 @@ def _coverage_data(coverage: TableCoverage) -> dict[str, object]:
 def _print(report: CheckReport, *, offline: bool) -> None:
     _print_coverage(report.coverage)
     if report.steps:
-        terminal.answer(
-            "the first run executes these statements; to see their locks, costs and undo first, and to "
-            "agree, run `headrace setup`:"
-        )
+        show = "to see their locks, costs and undo first, and to agree, run `headrace setup`"
+        terminal.answer(f"the first run executes these statements; {show}:")
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.sql(f"{statement};", "  ")
     for entry in report.of("warning"):

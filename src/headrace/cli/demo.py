@@ -95,10 +95,8 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
                 postgres = stack.enter_context(EmbeddedPostgres())
             terminal.done(f"PostgreSQL on 127.0.0.1:{postgres.port}")
             if not opensearch_present(os.environ):
-                folder = cache_folder(os.environ)
-                terminal.say(
-                    f"downloading OpenSearch once: {DOWNLOAD_MB} MB to {folder} (headrace demo --clean)"
-                )
+                where = f"{cache_folder(os.environ)} (headrace demo --clean)"
+                terminal.say(f"downloading OpenSearch once: {DOWNLOAD_MB} MB to {where}")
                 with terminal.progress("OpenSearch", None) as report:
                     opensearch_jars(find_java(JAVA_MINIMUM), os.environ, report)
             with terminal.working("starting OpenSearch …"):

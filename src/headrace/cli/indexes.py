@@ -87,17 +87,9 @@ def _list_generation(
         notes = backfill_progress(client, key, generation.generation).load()
         documents = 0 if notes is None else notes["documents"]
     state = _state(generation) if created is not None else "gone"
-    return ListedGeneration(
-        generation.index,
-        generation.generation,
-        state,
-        documents,
-        bytes_,
-        created,
-        generation.hash,
-        generation.frozen,
-        ordered,
-    )
+    size = (documents, bytes_, created)
+    name, reason = generation.generation, generation.frozen
+    return ListedGeneration(generation.index, name, state, *size, generation.hash, reason, ordered)
 
 
 def _list_orphan(client: Client, orphan: Generation) -> ListedGeneration:
@@ -136,8 +128,8 @@ def _state(generation: GenerationState) -> str:
 def _row(generation: ListedGeneration) -> tuple[str, ...]:
     age = ""
     if generation.created is not None:
-        seconds = (datetime.now(UTC) - datetime.fromisoformat(generation.created)).total_seconds()
-        age = duration(max(0.0, seconds))
+        lived = datetime.now(UTC) - datetime.fromisoformat(generation.created)
+        age = duration(max(0.0, lived.total_seconds()))
     stopped = ", stopped" if generation.state == "served" and generation.reason else ""
     return (
         generation.index,

@@ -23,11 +23,11 @@ def run_mirror(
     context: CommandContext,
     master: str | None,
     conf: Sequence[str],
+    public_address: str | None,
+    public_hosts: str,
     *,
     once: bool,
     reload: bool,
-    public_address: str | None = None,
-    public_hosts: str = "",
 ) -> None:
     """Run the mirror of a deployment file until a signal; with `once` up to the log's present end.
 

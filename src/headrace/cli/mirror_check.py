@@ -21,11 +21,8 @@ def check_mirror(context: CommandContext) -> bool:
     if context.as_json:
         terminal.data(_as_data(plan))
         return not plan.waiting
-    rows = [
-        (str(table.table), table.mode, _rows(table), size(table.size.size), _todo(table))
-        for table in plan.tables
-    ]
-    terminal.table(("table", "mode", "rows, about", "size", "the next start"), rows, right=(2, 3))
+    head = ("table", "mode", "rows, about", "size", "the next start")
+    terminal.table(head, [_row(table) for table in plan.tables], right=(2, 3))
     for what, name in (("publication", plan.publication), ("slot", plan.slot)):
         if name is not None:
             terminal.say(f"the {what} {name} will be created")
@@ -53,8 +50,9 @@ def _as_data(plan: MirrorPlan) -> dict[str, object]:
     }
 
 
-def _rows(table: TablePlan) -> str:
-    return "never analyzed" if table.size.rows is None else f"{table.size.rows:,}"
+def _row(table: TablePlan) -> tuple[str, ...]:
+    rows = "never analyzed" if table.size.rows is None else f"{table.size.rows:,}"
+    return str(table.table), table.mode, rows, size(table.size.size), _todo(table)
 
 
 def _todo(table: TablePlan) -> str:

@@ -46,9 +46,8 @@ def order_generation(
         with terminal.working(f"waiting for {what} …"):
             order = follow(mailbox, order, wait)
     if not order.has_ended:
-        raise HeadraceError(
-            Kind.BEHIND, f"{what} is not done after {wait:g} s", "`headrace status` shows how far it is."
-        )
+        remedy = "`headrace status` shows how far it is."
+        raise HeadraceError(Kind.BEHIND, f"{what} is not done after {wait:g} s", remedy)
     result = result_of(order)
     terminal.done(f"{index}: readers see {result['generation']}")
     _report(context, order, result)
@@ -79,11 +78,8 @@ def order_reload(context: CommandContext, *, wait: float) -> None:
         with terminal.working("waiting for the running pipeline …"):
             order = follow(mailbox, order, wait)
     if not order.has_ended:
-        raise HeadraceError(
-            Kind.BEHIND,
-            f"the run ({running}) has not answered after {wait:g} s",
-            "`headrace status` says what it waits for; it reads the files once it can.",
-        )
+        remedy = "`headrace status` says what it waits for; it reads the files once it can."
+        raise HeadraceError(Kind.BEHIND, f"the run ({running}) has not answered after {wait:g} s", remedy)
     result = result_of(order)
     terminal.done(f"the run has read the files: {order.text}")
     _report(context, order, result)

@@ -31,11 +31,9 @@ def _print_report(report: Report) -> None:
     """Print the report as text."""
     sample = report.sample
     chosen = "" if sample is None else f" ({sample.percent:g} %, seed {sample.seed})"
-    terminal.answer(
-        f"{report.alias}: {quantity(report.documents, 'document')}{chosen} compared "
-        f"in {report.seconds:.1f} s, {report.rate:,.0f}/s; "
-        f"the pipeline had applied {format_lsn(report.applied)}"
-    )
+    compared = f"{quantity(report.documents, 'document')}{chosen} compared in {report.seconds:.1f} s"
+    applied = f"the pipeline had applied {format_lsn(report.applied)}"
+    terminal.answer(f"{report.alias}: {compared}, {report.rate:,.0f}/s; {applied}")
     if not report.contents:
         terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
     for verdict, drift in {**report.drift, Verdict.UNREADABLE: report.unreadable}.items():

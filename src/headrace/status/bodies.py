@@ -35,23 +35,17 @@ async def read_body(request: Request, model: type[_Body], most: int = MOST_BYTES
     data = await _read(request, most)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and (media_type != _JSON or request.headers.get("content-encoding")):
-        raise refuse(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "wrong_media_type",
-            "the body is not said to be plain JSON",
-            f"Send it as `Content-Type: {_JSON}`, without a Content-Encoding.",
-        )
+        cause = "the body is not said to be plain JSON"
+        remedy = f"Send it as `Content-Type: {_JSON}`, without a Content-Encoding."
+        raise refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "wrong_media_type", cause, remedy)
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise refuse(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "malformed",
-            f"the body is wrong: {place[:100] + ': ' if place else ''}{first['msg']}",
-            f"It takes {', '.join(model.model_fields) or 'nothing'}.",
-        ) from None
+        cause = f"the body is wrong: {place[:100] + ': ' if place else ''}{first['msg']}"
+        remedy = f"It takes {', '.join(model.model_fields) or 'nothing'}."
+        raise refuse(HTTPStatus.UNPROCESSABLE_ENTITY, "malformed", cause, remedy) from None
 
 
 async def _read(request: Request, most: int) -> bytes:
