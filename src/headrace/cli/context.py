@@ -45,13 +45,14 @@ class GroupedCommands(typer.core.TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as its base has it
         """Write one list for each group."""
         for group in Group:
-            of_group = {
-                name: found.short_help or ""
-                for name, found in self.commands.items()
-                if getattr(found, "rich_help_panel", None) == group
-            }
             with formatter.section(group.value):
-                formatter.write_dl([*of_group.items()])
+                formatter.write_dl(
+                    [
+                        (name, found.short_help or "")
+                        for name, found in self.commands.items()
+                        if getattr(found, "rich_help_panel", None) == group
+                    ]
+                )
 
 
 app = typer.Typer(

@@ -87,9 +87,9 @@ def _list_generation(
         notes = backfill_progress(client, key, generation.generation).load()
         documents = 0 if notes is None else notes["documents"]
     state = _state(generation) if created is not None else "gone"
-    size = (documents, bytes_, created)
     name, reason = generation.generation, generation.frozen
-    return ListedGeneration(generation.index, name, state, *size, generation.hash, reason, ordered)
+    measured = documents, bytes_, created
+    return ListedGeneration(generation.index, name, state, *measured, generation.hash, reason, ordered)
 
 
 def _list_orphan(client: Client, orphan: Generation) -> ListedGeneration:

@@ -85,12 +85,10 @@ def find_table(text: str, tables: list[TableName]) -> TableName:
     found = exact or [table for table in tables if text in _spellings(table)]
     if len(found) == 1:
         return found[0]
-    none, several = (
-        f"there is no table {text} in the database",
-        f"{text} may be several tables of the database",
-    )
+    missing = f"there is no table {text} in the database"
+    cause = f"{text} may be several tables of the database" if found else missing
     remedy = meant(text, map(str, found or tables)) or "The database has no tables."
-    raise HeadraceError(Kind.USAGE, several if found else none, remedy)
+    raise HeadraceError(Kind.USAGE, cause, remedy)
 
 
 def _spellings(table: TableName) -> set[str]:

@@ -1,7 +1,7 @@
 """Look at the board once a second, and send what has changed to everybody who watches.
 
 One look and one rendering serve all. A client is never waited for: one that is slow misses looks, and gets
-the whole of the newest state when it has taken the last. While nobody watches nothing is rendered.
+what it lacks of the newest state when it has taken the last. While nobody watches nothing is rendered.
 """
 
 from __future__ import annotations
