@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 import webbrowser
 from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.init import check_sink, tell_of_password
+from headrace.cli.signals import stopping_by_signals
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
 from headrace.postgres.deployment_database import database_of
@@ -50,7 +49,7 @@ def design(
         # In a container, and behind a pipe, nobody sees a browser.
         if opens and sys.stdout.isatty():
             webbrowser.open(server.url)
-        _wait()
+        stopping_by_signals().wait()
 
 
 def _database_of(files: DeploymentFolder) -> str:
@@ -60,11 +59,3 @@ def _database_of(files: DeploymentFolder) -> str:
         cause = f"no database is named, and there is no {files.config}"
         raise HeadraceError(Kind.USAGE, cause, "Write headrace design postgresql://USER@HOST/DATABASE.")
     return database_of(deployment, deployment.source.slot)
-
-
-def _wait() -> None:
-    """Wait until Ctrl-C or SIGTERM, which end the designer as they should."""
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    ended.wait()

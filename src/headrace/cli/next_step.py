@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect
 from headrace.postgres.deployment_database import database_of
-from headrace.postgres.slot import SlotFacts, read_slot
+from headrace.postgres.slot import read_slot
 from headrace.tools.next_steps import NEXT
 
 
@@ -39,8 +38,10 @@ def _find_step(config: Path, environ: Mapping[str, str]) -> tuple[str, Sequence[
     deployment = load_deployment(config, environ)
     if deployment.mirror is not None and not deployment.indexes:
         return f"{config} describes a mirror", ("headrace mirror check", "headrace mirror")
+    name = environ.get("HEADRACE_SLOT") or deployment.source.slot
     try:
-        slot = _read_slot(deployment, environ.get("HEADRACE_SLOT") or deployment.source.slot)
+        with connect(database_of(deployment, name)) as connection:
+            slot = read_slot(connection, name)
     except HeadraceError as error:
         return f"{config} describes a deployment. Its database cannot be asked: {error.cause}", NEXT
     if slot is None:
@@ -48,8 +49,3 @@ def _find_step(config: Path, environ: Mapping[str, str]) -> tuple[str, Sequence[
     if slot.active_pid is None:
         return f"{config} describes a deployment, whose slot {slot.name} nobody reads", ("headrace run",)
     return f"{config} describes a deployment that runs", ("headrace status", "headrace indexes")
-
-
-def _read_slot(deployment: Deployment, slot: str) -> SlotFacts | None:
-    with connect(database_of(deployment, slot)) as connection:
-        return read_slot(connection, slot)

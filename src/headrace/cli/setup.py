@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.postgres.ddl_plan import render
-from headrace.tools.setup import PlannedTeardown, plan_setup, plan_teardown
+from headrace.tools.setup import plan_setup, plan_teardown
 
 
 def set_up(context: CommandContext) -> bool:
@@ -42,7 +42,14 @@ def tear_down(context: CommandContext, *, indexes: bool, moved: bool) -> bool:
     project = context.open_project()
     # The plan holds the slot's lock and the lease, so no run begins between the question and the answer.
     with plan_teardown(project, terminal.TerminalReporter(), indexes=indexes, moved=moved) as planned:
-        _show(planned, as_json=context.as_json)
+        for warning in planned.plan.warnings:
+            terminal.warn(warning)
+        if not planned.plan.steps:
+            terminal.say("nothing to undo in the database")
+        elif not context.as_json:
+            terminal.script("what is undone:", planned.plan.steps)
+        if planned.aliases:
+            terminal.say(f"and the search indexes of {', '.join(planned.aliases)} are deleted")
         is_agreed = context.agrees("Undo all of this?")
         if is_agreed:
             planned.apply()
@@ -51,14 +58,3 @@ def tear_down(context: CommandContext, *, indexes: bool, moved: bool) -> bool:
         found = {"sql": render(planned.plan.steps), "warnings": planned.plan.warnings}
         terminal.data({**found, "aliases": planned.aliases, "done": is_agreed})
     return is_agreed
-
-
-def _show(planned: PlannedTeardown, *, as_json: bool) -> None:
-    for warning in planned.plan.warnings:
-        terminal.warn(warning)
-    if planned.plan.steps and not as_json:
-        terminal.script("what is undone:", planned.plan.steps)
-    elif not planned.plan.steps:
-        terminal.say("nothing to undo in the database")
-    if planned.aliases:
-        terminal.say(f"and the search indexes of {', '.join(planned.aliases)} are deleted")
