@@ -143,14 +143,11 @@ class Narrator:
                 self._show(view)
 
     def _tell(self, view: View) -> None:
+        report = self._report
+        tell = {"trouble": report.warning, "recovery": report.done, "progress": report.info}
         for line in self._narration.lines(view, self._clock()):
-            if line.kind == "trouble":
-                with log_fields(code=_code_of(view)):
-                    self._report.warning(line.text)
-            elif line.kind == "recovery":
-                self._report.done(line.text)
-            else:
-                self._report.info(line.text)
+            with log_fields(code=_code_of(view) if line.kind == "trouble" else None):
+                tell[line.kind](line.text)
 
     def _show(self, view: View) -> None:
         """Draw the last lines of the terminal again, once the start is over."""

@@ -79,9 +79,8 @@ class BoardCollector(Collector):
         yield _stalled(view.stalled)
         yield from _indexes(view)
         for name, (text, of_sink) in _SINKS.items():
-            samples = (((sink.name,), of_sink(sink)) for sink in view.sinks)
             kind = _counter if name == "headrace_sink_retries" else gauge
-            yield kind(name, text, ("sink",), samples)
+            yield kind(name, text, ("sink",), (((sink.name,), of_sink(sink)) for sink in view.sinks))
         if view.secondary:
             for name, (text, of_secondary) in _SECONDARY.items():
                 found = (((sink,), of_secondary(status)) for sink, status in view.secondary.items())
@@ -170,12 +169,8 @@ def _counters(view: View) -> Iterator[Metric]:
         yield _counter(name, text, (), [((), count if view.counts_known else None)])
     gaps = "Gaps in the log, after which everything is built again."
     yield _counter("headrace_gaps", gaps, (), [((), view.gaps)])
-    yield _counter(
-        "headrace_rebuilds",
-        "Rebuilds of indexes that readers see, by cause.",
-        ("index", "cause"),
-        sorted(view.rebuilds.items()),
-    )
+    rebuilds, labels = "Rebuilds of indexes that readers see, by cause.", ("index", "cause")
+    yield _counter("headrace_rebuilds", rebuilds, labels, sorted(view.rebuilds.items()))
     errors = (((code,), count) for code, count in sorted(view.errors.items()))
     yield _counter("headrace_errors", "Errors by their stable code.", ("code",), errors)
 

@@ -89,10 +89,9 @@ def _wait_page(waits: Waits) -> Route:
         try:
             wait_request = parse_request(dict(request.query_params))
         except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400)
+            return JSONResponse({"error": str(error)}, 400)
         if places.locked():
-            full = {"error": "too many requests wait already"}
-            return JSONResponse(full, status_code=503, headers={"Retry-After": "1"})
+            return JSONResponse({"error": "too many requests wait already"}, 503, {"Retry-After": "1"})
         async with places:
             return await _answer_wait(waits, wait_request, request)
 
