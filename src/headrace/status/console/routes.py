@@ -36,7 +36,7 @@ class Console:
     def __init__(self, board: StatusBoard, explains: Explains | None = None) -> None:
         self._files = static_files()
         self._explains = explains
-        self._asking = 0
+        self._places = asyncio.Semaphore(_AT_ONCE + _QUEUED)
         self._threads = ThreadPoolExecutor(_AT_ONCE, "headrace explain")
         self.feed = Feed(board, Renderer(self._files, searches=explains is not None))
         self.routes: list[BaseRoute] = [
@@ -62,29 +62,27 @@ class Console:
         """Answer a question; at most two are looked up at once, and few wait for that."""
         index, slash, id_ = asked.partition("/")
         if not slash or not index or not id_:
-            return Explanation(
-                f"{asked!r} names no document", remedy="write INDEX/ID, like users/42", tone="bad"
-            )
+            remedy = "write INDEX/ID, like users/42"
+            return Explanation(f"{asked!r} names no document", remedy=remedy, tone="bad")
         # Each question takes connections to database and cluster, which the run needs too.
-        if self._asking >= _AT_ONCE + _QUEUED:
+        if self._places.locked():
             return Explanation("too many ask already", remedy="ask again in some seconds", tone="bad")
-        self._asking += 1
+        async with self._places:
+            return await self._look_up(index, id_)
+
+    async def _look_up(self, index: str, id_: str) -> Explanation:
+        assert self._explains is not None
+        loop = asyncio.get_running_loop()
         try:
-            assert self._explains is not None
-            looked_up = asyncio.get_running_loop().run_in_executor(
-                self._threads, self._explains.explain, index, id_
-            )
+            looked_up = loop.run_in_executor(self._threads, self._explains.explain, index, id_)
             return await asyncio.wait_for(looked_up, _ANSWER_SECONDS)
         except TimeoutError:
-            return Explanation(
-                f"database and cluster gave no answer within {_ANSWER_SECONDS:.0f} s", tone="bad"
-            )
+            verdict = f"database and cluster gave no answer within {_ANSWER_SECONDS:.0f} s"
+            return Explanation(verdict, tone="bad")
         except HeadraceError as error:
             return Explanation(error.cause, (("error", error.code),), error.remedy, "bad")
         except Exception as bug:  # noqa: BLE001 - the page of a bug must not be a blank one
             return Explanation(unexpected("the look-up failed", bug).cause, tone="bad")
-        finally:
-            self._asking -= 1
 
 
 def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
