@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import pyarrow as pa
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 PREFIX = "__headrace_"
 """What the names of the metadata columns begin with while changes are applied."""
@@ -45,12 +48,8 @@ def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | N
 def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
     """Return `field` with other metadata: `dropped` or `partition`; None removes one."""
     names = {"dropped": DROPPED, "partition": PARTITION}
-    metadata = dict(field.metadata or {})
-    for name, value in values.items():
-        metadata.pop(names[name], None)
-        if value is not None:
-            metadata[names[name]] = value.encode()
-    return field.with_metadata(metadata)
+    metadata = {**(field.metadata or {}), **{names[name]: value for name, value in values.items()}}
+    return field.with_metadata({name: value for name, value in metadata.items() if value is not None})
 
 
 def has_part(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
@@ -62,21 +61,20 @@ def has_part(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the columns of `schema`; one that it does not have is NULL."""
     # Names alone decide: readers of the lake find columns by nothing else.
-    present = set(batch.schema.names)
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.column(field.name).cast(field.type)
-            if field.name in present
-            else pa.nulls(len(batch), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+    present = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = [present.get(field.name, pa.nulls(len(batch))).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def replaced(batch: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Return a batch with other values of some columns."""
-    columns = [
-        values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+def replaced(rows: Rows, values: Mapping[str, pa.Array | pa.ChunkedArray]) -> Rows:
+    """Return rows with other values of some columns, in their types."""
+    columns = [values.get(name, column) for name, column in zip(rows.schema.names, rows.columns, strict=True)]
+    return type(rows).from_arrays(columns, schema=rows.schema)
+
+
+def extended(rows: Rows, columns: Mapping[str, pa.Array | pa.ChunkedArray | pa.Scalar]) -> Rows:
+    """Return rows with further columns; a scalar is the value of each row."""
+    for name, values in columns.items():
+        is_one = isinstance(values, pa.Scalar)
+        rows = rows.append_column(name, pa.repeat(values, len(rows)) if is_one else values)
+    return rows

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.digests import hashes
 from headrace.mirror.net_changes import behind_truncate
 from headrace.mirror.python_values import arrow_rows, python_rows
+from headrace.model.names import TableName
 
 _TYPE, _UNCHANGED = PREFIX + "change_type", PREFIX + "unchanged"
 _GONE = frozenset({"delete", "update_preimage"})
@@ -62,17 +64,17 @@ def content_changes(rows: pa.Table) -> ContentChanges:
     return ContentChanges(arrow_rows(added, schema), arrow_rows(removed, schema), emptied)
 
 
-def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield rows without those that were removed, each of which must be there.
+def without(table: TableName, rows: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows without those that were removed, each of which must be there.
 
     Raises:
-        ValueError: one of them is not.
+        HeadraceError: CONTINUITY: one of them is not.
     """
     # Hashes choose the few rows that may be meant; what they show decides.
     left = Counter(map(repr, python_rows(removed)))
     names = removed.column_names
     wanted = np.concatenate([hashes(batch, names) for batch in removed.to_batches()])
-    for batch in batches:
+    for batch in rows:
         kept = np.ones(len(batch), np.bool_)
         alike = np.flatnonzero(np.isin(hashes(batch, names), wanted))
         for place, row in zip(alike, python_rows(batch.select(names).take(pa.array(alike))), strict=True):
@@ -83,4 +85,8 @@ def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa
         yield batch.filter(pa.array(kept))
     missing = +left
     if missing:
-        raise ValueError(next(iter(missing)))
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the lake's table {table} lacks a row that was deleted: {next(iter(missing))}",
+            "Run `headrace mirror --reload`: it reads all tables again.",
+        )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.mirror.columns import extended
 from headrace.mirror.keys import equal_keys
 from headrace.mirror.net_changes import DELETED, Ending, Reduced, newest_of_keys
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
@@ -34,25 +35,17 @@ def row_deletions(rows: pa.Table, key: Sequence[str]) -> Reduced:
     found = row_versions(rows, key)
     newest = found.rows.take(newest_of_keys(found.rows, key))
     own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]
-    shown = _marked(
-        newest.select(own), pc.invert(newest.column(IS_CURRENT)), newest.column(VALID_TO), marks=False
+    no, yes = pa.array([False, True])
+    is_deleted = pc.invert(newest.column(IS_CURRENT))
+    shown = extended(
+        newest.select(own), {IS_DELETED: is_deleted, DELETED_AT: newest.column(VALID_TO), DELETED: no}
     )
     ended = found.closings.join(equal_keys(shown.select(key)), list(key), join_type="left anti")
-    marks = _marked(
-        ended.select(key), pa.repeat(pa.scalar(value=True), len(ended)), ended.column(VALID_TO), marks=True
-    )
+    marks = extended(ended.select(key), {IS_DELETED: yes, DELETED_AT: ended.column(VALID_TO), DELETED: yes})
     return Reduced(
         pa.concat_tables([shown, marks], promote_options="default"),
         None if found.emptied is None else end_at(found.emptied[0]),
     )
-
-
-def _marked(
-    rows: pa.Table, is_deleted: pa.Array | pa.ChunkedArray, time: pa.ChunkedArray, *, marks: bool
-) -> pa.Table:
-    for field, values in zip(FIELDS, (is_deleted, time), strict=True):
-        rows = rows.append_column(field, values.cast(field.type))
-    return rows.append_column(DELETED, pa.repeat(pa.scalar(marks), len(rows)))
 
 
 def end_at(time: pa.Scalar) -> dict[str, pa.Scalar]:

@@ -1,5 +1,8 @@
 """Write Delta tables in this process, without a JVM.
 
+A table's schema has the columns of the database in the mirror's other files, with metadata that say how it is
+partitioned. The Delta table also has the columns that transforms of partitions need.
+
 Every commit of a table holds the position up to which it has the database's changes, so a change that is
 repeated is recognised, whatever became of checkpoints. A commit that finds another writer's fails.
 """
@@ -24,15 +27,13 @@ from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import has_part
 from headrace.mirror.delta_commits import committing, find_other_commit, read_position
-from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
-from headrace.mirror.delta_merge import merge_of
-from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
+from headrace.mirror.delta_engine import DeltaEngine, LocalEngine, merge_of
 from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
-from headrace.mirror.partitions import partitions_of, with_derived
+from headrace.mirror.partitions import derived_fields, derived_from, partitions_of, with_derived
 from headrace.model.names import TableName
 
 _READING = {"batch_size": 1 << 12, "batch_readahead": 1}
@@ -88,7 +89,7 @@ class DeltaLake:
             OSError: the folder cannot be written.
         """
         partitions = partitions_of(schema)
-        complete = declared(schema)
+        complete = _declared(schema)
         rows = (
             pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)
             for batch in batches
@@ -98,7 +99,7 @@ class DeltaLake:
             self.folder(table),
             complete,
             rows,
-            partition_by=partition_columns(schema),
+            partition_by=[partition.name for partition in partitions],
             target_bytes=self.file_bytes,
         )
 
@@ -132,8 +133,8 @@ class DeltaLake:
         # The rows were made from `after`: a commit that came since would be undone by this one.
         check_unwritten(table, existing if adds and after is None else after, existing)
         mode: Literal["append", "overwrite"] = "append" if adds else "overwrite"
-        columns = Schema.from_arrow(declared(schema))
-        partition_by = partition_columns(schema)
+        columns = Schema.from_arrow(_declared(schema))
+        partition_by = [partition.name for partition in partitions_of(schema)]
         actions = list(map(_add, files))
         # Delta cannot partition a table otherwise in a commit of files; the table is made again then.
         is_kept = existing is not None and existing.delta.metadata().partition_columns == partition_by
@@ -194,10 +195,11 @@ class DeltaLakeTable:
         """The table's columns, with the metadata that they were written with."""
         fields = self.delta.schema().fields
         arrow = pa.schema(self.delta.schema().to_arrow())
-        return undeclared(
+        declared = (
             arrow.field(field.name).with_metadata({str(k): str(v) for k, v in field.metadata.items()})
             for field in fields
         )
+        return pa.schema([field for field in declared if derived_from(field) is None])
 
     def allow_types(self, schema: pa.Schema) -> None:
         """Declare to readers what columns of `schema` need, where the table does not yet."""
@@ -261,6 +263,11 @@ class DeltaLakeTable:
             keys = file.to_batches(schema=dataset.schema, columns=[*index.key])
             if any((index.find(batch) >= 0).any() for batch in keys):
                 yield from file.to_batches(schema=dataset.schema, columns=columns, **_READING)
+
+
+def _declared(schema: pa.Schema) -> pa.Schema:
+    """Return the columns that a Delta table has."""
+    return pa.schema([*schema, *derived_fields(schema)])
 
 
 def _is_local_time(kind: pa.DataType) -> bool:

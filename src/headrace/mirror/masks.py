@@ -9,16 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.config.mirror import Mask
 from headrace.config.secret import Secret
+from headrace.mirror.columns import Rows, replaced
 
 _REDACTED = "***"
-_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 _KNOWN = b"headrace"
 """A text whose hash tells one salt from another."""
 
@@ -44,13 +43,10 @@ class Masks:
         """Tell whether a column is read as text, and is one in the lake."""
         return self.kinds.get(column) in {"sha256", "redact"}
 
-    def apply(self, rows: _Rows) -> _Rows:
+    def apply(self, rows: Rows) -> Rows:
         """Return rows with the masks in the place of the values."""
-        for name, kind in self.kinds.items():
-            at = rows.schema.get_field_index(name)
-            if at >= 0:
-                rows = rows.set_column(at, rows.schema.field(at), self._masked(kind, rows.column(at)))
-        return rows
+        present = {name: kind for name, kind in self.kinds.items() if name in rows.schema.names}
+        return replaced(rows, {name: self._masked(kind, rows.column(name)) for name, kind in present.items()})
 
     def _masked(self, kind: Mask, values: pa.Array | pa.ChunkedArray) -> pa.Array:
         match kind:

@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.capture.rows import METADATA, SnapshotPlace
-from headrace.errors import HeadraceError, Kind
 from headrace.mirror import deletions, versions
-from headrace.mirror.columns import PREFIX, fitted
+from headrace.mirror.columns import PREFIX, extended, fitted, replaced
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.digests import key_hashes
 from headrace.mirror.lake import Lake, LakeTable, look
@@ -140,7 +139,7 @@ class KeyedMode(Mode):
         else:
             # A TRUNCATE ends every row, so that each file is written again anyway.
             old = found.remaining(table.rows(), key, self.ending)
-            replace_rows(lake, table, found.written.to_batches(), position, old)
+            write_rows(lake, table, found.written.to_batches(), position, old)
         return int(whole.nbytes - rows.nbytes)
 
 
@@ -168,21 +167,10 @@ class ContentMode(CurrentMode):
     ) -> int:
         """Append what came; where rows went, write the table without them."""
         found = content_changes(rows)
-        added = found.added.to_batches()
-        if found.emptied:
-            replace_rows(lake, table, added, position)
-        # Nothing went: the files that are there stay as they are.
-        elif not len(found.removed):
-            add_rows(lake, table, added, position)
-        else:
-            try:
-                replace_rows(lake, table, added, position, without(table.rows(), found.removed))
-            except ValueError as error:
-                raise HeadraceError(
-                    Kind.CONTINUITY,
-                    f"the lake's table {table.name} lacks a row that was deleted: {error}",
-                    "Run `headrace mirror --reload`: it reads all tables again.",
-                ) from error
+        # Where nothing went, the files that are there stay as they are.
+        adds = not found.emptied and not len(found.removed)
+        old = () if adds or found.emptied else without(table.name, table.rows(), found.removed)
+        write_rows(lake, table, found.added.to_batches(), position, old, adds=adds)
         return 0
 
 
@@ -268,15 +256,14 @@ class ChangesMode(Mode):
 
     def renamed(self, batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
         """Return changes whose `_unchanged` has the columns' new names."""
-        at = batch.schema.get_field_index(_UNCHANGED)
-        unchanged = batch.column(at)
+        unchanged = batch.column(_UNCHANGED)
         if not names or unchanged.null_count == len(batch):
             return batch
         lists = [
             None if absent is None else [names.get(name, name) for name in absent]
             for absent in unchanged.to_pylist()
         ]
-        return batch.set_column(at, batch.schema.field(at), pa.array(lists, unchanged.type))
+        return replaced(batch, {_UNCHANGED: pa.array(lists, unchanged.type)})
 
     def present(self, batch: pa.RecordBatch) -> pa.Array:
         """Tell that changes are past."""
@@ -287,7 +274,7 @@ class ChangesMode(Mode):
     ) -> int:
         """Append the changes."""
         renamed = rows.rename_columns([_public(name) for name in rows.column_names])
-        add_rows(lake, table, renamed.to_batches(), position)
+        write_rows(lake, table, renamed.to_batches(), position, adds=True)
         return 0
 
     def _read(self, batch: _Batch, moment: LoadMoment, kind: str, sequence: int) -> _Batch:
@@ -319,28 +306,14 @@ def _public(name: str) -> str:
 def with_fields(rows: _Batch, fields: Sequence[pa.Field], values: Mapping[str, Any]) -> _Batch:
     """Return `rows` with `fields`, each with one value for all rows, NULL where none is given."""
     rows = rows.drop_columns([field.name for field in fields if field.name in rows.schema.names])
-    for field in fields:
-        value = pa.scalar(values.get(field.name), field.type)
-        rows = rows.append_column(field, pa.repeat(value, len(rows)))
-    return rows
+    return extended(rows, {field.name: pa.scalar(values.get(field.name), field.type) for field in fields})
 
 
-def add_rows(lake: Lake, table: LakeTable, new: Iterable[pa.RecordBatch], position: Position) -> None:
-    """Add rows to those of a table, in one commit."""
-    name, schema = table.name, table.schema
-    files = lake.write(name, schema, (fitted(batch, schema) for batch in new))
-    lake.commit(name, schema, files, position, table, adds=True)
-
-
-def replace_rows(
-    lake: Lake,
-    table: LakeTable,
-    new: Iterable[pa.RecordBatch],
-    position: Position,
-    old: Iterable[pa.RecordBatch] = (),
+def write_rows(
+    lake: Lake, table: LakeTable, new: Rows, position: Position, old: Rows = (), *, adds: bool = False
 ) -> None:
-    """Make `old` and `new` all that a table consists of, in one commit."""
+    """Make `old` and `new` all that a table consists of, or add them to its rows, in one commit."""
     name, schema = table.name, table.schema
     files = lake.write(name, schema, old)
     files += lake.write(name, schema, (fitted(batch, schema) for batch in new))
-    lake.commit(name, schema, files, position, table)
+    lake.commit(name, schema, files, position, table, adds=adds)

@@ -189,10 +189,9 @@ def completed(rows: pa.Table, key: Sequence[str], look: Lookup) -> pa.Table:
     for row, name, origin in sources:
         known = values[name]
         known[row] = known[origin] if isinstance(origin, int) else found[origin][name]
-    for name, column in values.items():
-        field = rows.schema.field(name)
-        rows = rows.set_column(rows.schema.get_field_index(name), field, arrow_values(column, field.type))
-    return rows
+    return replaced(
+        rows, {name: arrow_values(column, rows.schema.field(name).type) for name, column in values.items()}
+    )
 
 
 def _find_elsewhere(sources: Iterable[_Source], look: Lookup) -> dict[Key, dict[str, Any]]:

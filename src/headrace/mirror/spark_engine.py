@@ -21,7 +21,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note, refused
-from headrace.mirror.delta_merge import Merge
+from headrace.mirror.delta_engine import Merge
 from headrace.mirror.lake import POSITIONS, other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.columns import PREFIX
+from headrace.mirror.columns import PREFIX, replaced
 from headrace.mirror.partition_bounds import Ahead, rows_within
 from headrace.mirror.tables import MirroredTable
 from headrace.model.changes import Op
@@ -51,9 +51,7 @@ def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBat
         for old, new in former.items():
             names = pc.if_else(pc.equal(names, old), new, names)
         renamed = pa.MapArray.from_arrays(rows.offsets, names, rows.items, rows.type, mask=rows.is_null())
-        changes = changes.set_column(
-            changes.schema.get_field_index(side), changes.schema.field(side), renamed
-        )
+        changes = replaced(changes, {side: renamed})
     return changes
 
 
@@ -69,8 +67,7 @@ def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable
             places = set(_places(changes.filter(older), "_"))
             is_older = pa.array([place in places for place in _places(rows, PREFIX)])
             default = table.default(name).cast(rows.column(name).type)
-            filled = pc.if_else(is_older, default, rows.column(name))
-            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), filled)
+            rows = replaced(rows, {name: pc.if_else(is_older, default, rows.column(name))})
     return rows
 
 

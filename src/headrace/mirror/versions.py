@@ -10,25 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX
+from headrace.mirror.columns import PREFIX, extended
 from headrace.mirror.keys import equal_keys, row_codes
 from headrace.mirror.net_changes import DELETED, Ending, Reduced
 
-VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
-    "_valid_from",
-    "_valid_to",
-    "_from_lsn",
-    "_to_lsn",
-    "_is_current",
-)
 _TIME = pa.timestamp("us", tz="UTC")
 FIELDS = (
-    pa.field(VALID_FROM, _TIME),
-    pa.field(VALID_TO, _TIME),
-    pa.field(FROM_LSN, pa.int64()),
-    pa.field(TO_LSN, pa.int64()),
-    pa.field(IS_CURRENT, pa.bool_()),
+    pa.field("_valid_from", _TIME),
+    pa.field("_valid_to", _TIME),
+    pa.field("_from_lsn", pa.int64()),
+    pa.field("_to_lsn", pa.int64()),
+    pa.field("_is_current", pa.bool_()),
 )
+VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (field.name for field in FIELDS)
 ENDING = Ending((VALID_TO, TO_LSN, IS_CURRENT), live=(IS_CURRENT, True), span=(FROM_LSN, TO_LSN))
 """What becomes of a current version that ends."""
 _TYPE, _LSN, _TIMESTAMP = (PREFIX + name for name in ("change_type", "commit_lsn", "commit_timestamp"))
@@ -52,10 +46,9 @@ class RowVersions:
     @property
     def reduced(self) -> Reduced:
         """What is merged into the lake's table: versions that begin, and what ends others."""
-        begun = self.rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(self.rows)))
-        ended = self.closings
-        for name, value in ((IS_CURRENT, False), (DELETED, True)):
-            ended = ended.append_column(name, pa.repeat(pa.scalar(value), len(ended)))
+        no, yes = pa.array([False, True])
+        begun = extended(self.rows, {DELETED: no})
+        ended = extended(self.closings, {IS_CURRENT: no, DELETED: yes})
         rows = pa.concat_tables([begun, ended], promote_options="default")
         return Reduced(rows, None if self.emptied is None else end_of(*self.emptied))
 
@@ -71,35 +64,31 @@ def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
     """
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     kinds = rows.column(_TYPE)
-    truncations = np.flatnonzero(pc.equal(kinds, "truncate").to_numpy())
-    events = np.flatnonzero(pc.not_equal(kinds, "truncate").to_numpy())
+    is_truncation = pc.equal(kinds, "truncate").to_numpy()
+    truncations, events = np.flatnonzero(is_truncation), np.flatnonzero(~is_truncation)
     following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events)
     ends = _earliest(following, _next_of(truncations, events))
     lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
     # -1: the version goes on. Its place is masked, but it must be one.
     ends_at = pa.array(np.maximum(ends, 0), mask=ends < 0)
-    to_lsn = pa.array(lsn).take(ends_at)
     is_version = pc.not_equal(kinds.take(pa.array(events)), "delete").to_numpy()
     # A version that one commit began and ended was visible to nobody.
     is_version &= (ends < 0) | (lsn[events] != lsn[np.maximum(ends, 0)])
-    made = rows.take(pa.array(events[is_version])).select(own)
-    chosen = pa.array(is_version)
-    columns = {
-        VALID_FROM: time.take(pa.array(events[is_version])),
-        VALID_TO: time.take(ends_at).filter(chosen),
-        FROM_LSN: pa.array(lsn[events[is_version]]),
-        TO_LSN: to_lsn.filter(chosen),
-        IS_CURRENT: pa.array(ends[is_version] < 0),
+    begins_at, ends_at = pa.array(events[is_version]), ends_at.filter(pa.array(is_version))
+    times = {
+        VALID_FROM: time.take(begins_at),
+        VALID_TO: time.take(ends_at),
+        FROM_LSN: pa.array(lsn).take(begins_at),
+        TO_LSN: pa.array(lsn).take(ends_at),
+        IS_CURRENT: ends_at.is_null(),
     }
-    for name, values in columns.items():
-        made = made.append_column(name, values)
+    made = extended(rows.take(begins_at).select(own), times)
     first_truncation = int(truncations[0]) if len(truncations) else len(rows)
     firsts = events[is_first]
     # Behind a TRUNCATE no version of before is left to be ended.
-    closing = firsts[firsts < first_truncation]
-    closings = equal_keys(rows.take(pa.array(closing)).select(key))
-    closings = closings.append_column(VALID_TO, time.take(pa.array(closing)))
-    closings = closings.append_column(TO_LSN, pa.array(lsn[closing]))
+    closed_at = pa.array(firsts[firsts < first_truncation])
+    ended = equal_keys(rows.take(closed_at).select(key))
+    closings = extended(ended, {VALID_TO: time.take(closed_at), TO_LSN: pa.array(lsn).take(closed_at)})
     emptied = (time[first_truncation], int(lsn[first_truncation])) if len(truncations) else None
     return RowVersions(made, closings, emptied)
 

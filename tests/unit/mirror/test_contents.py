@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from headrace.errors import HeadraceError
 from headrace.mirror.contents import without
+from headrace.model.names import TableName
 
 SCHEMA = pa.schema([pa.field("v", pa.float64()), pa.field("tags", pa.list_(pa.int32()))])
 
@@ -22,7 +24,7 @@ ROWS = batch(
 
 def remove(*rows: tuple[float | None, list[int | None] | None]) -> list[str]:
     removed = pa.Table.from_batches([batch(*rows)])
-    left = without([ROWS.slice(0, 3), ROWS.slice(3)], removed)
+    left = without(TableName("public", "t"), [ROWS.slice(0, 3), ROWS.slice(3)], removed)
     return [repr(row) for part in left for row in part.to_pylist()]
 
 
@@ -35,7 +37,7 @@ def test_of_equal_rows_as_many_go_as_were_removed() -> None:
 
 
 def test_a_row_that_is_not_there_is_no_silent_loss() -> None:
-    with pytest.raises(ValueError, match=r"'tags': \[3\]"):
+    with pytest.raises(HeadraceError, match=r"'tags': \[3\]"):
         remove((1.0, [3]))
-    with pytest.raises(ValueError, match="nan"):
+    with pytest.raises(HeadraceError, match="nan"):
         remove((NAN, []), (NAN, []), (NAN, []))
