@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from headrace.model.changes import Op
 
 BETWEEN = "\0"  # no name has it
+_SIDES = ((Op.INSERT, "after"), (Op.UPDATE, "after"), (Op.UPDATE, "before"), (Op.DELETE, "before"))
 _ROWS = 1 << 13
 """Whose names are joined at once: 1,600 columns with long names fit into one Arrow array."""
 
@@ -76,12 +77,7 @@ def rows_names(changes: pa.RecordBatch, chosen: pa.Array) -> Iterator[tuple[list
         changes: in `CHANGES_SCHEMA`.
         chosen: which of them count.
     """
-    for op, side in (
-        (Op.INSERT, "after"),
-        (Op.UPDATE, "after"),
-        (Op.UPDATE, "before"),
-        (Op.DELETE, "before"),
-    ):
+    for op, side in _SIDES:
         is_chosen = pc.and_(chosen, pc.equal(changes.column("op"), op.value))
         rows = changes.column(side)
         names = pa.ListArray.from_arrays(rows.offsets, rows.keys)

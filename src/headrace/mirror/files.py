@@ -67,8 +67,7 @@ def write_files(
     # A file is opened when there is a row for it: no rows make no file.
     groups = grouped(batches, schema, _GROUP_BYTES)
     files: list[DataFile] = []
-    names: list[str] = []
-    with removing_of_failed(folder, names):
+    with removing_of_failed(folder) as names:
         group = next(groups, None)
         while group is not None:
             names.append(f"{below}part-{uuid.uuid4().hex}.parquet")
@@ -90,10 +89,11 @@ def write_files(
 
 
 @contextlib.contextmanager
-def removing_of_failed(folder: FileSystem, names: Sequence[str]) -> Iterator[None]:
-    """Remove some files of a folder where what they are written for fails."""
+def removing_of_failed(folder: FileSystem) -> Iterator[list[str]]:
+    """Yield a list for the names of files in a folder, which are removed where the block fails."""
+    names: list[str] = []
     try:
-        yield
+        yield names
     except BaseException:
         delete_files(folder, names)
         raise
@@ -161,8 +161,9 @@ def _describe(
     for number in range(metadata.num_columns):
         column = metadata.schema.column(number)
         chunks = [group.column(number).statistics for group in groups]
+        is_known = all(chunk is not None and chunk.has_null_count for chunk in chunks)
         # Parts of a nested value have columns of their own, which no reader's statistics name.
-        if column.path != column.name or column.max_repetition_level or not all(map(_counts_nulls, chunks)):
+        if column.path != column.name or column.max_repetition_level or not is_known:
             continue
         nulls[column.name] = sum(chunk.null_count for chunk in chunks)
         bounds = _exact_bounds([chunk for chunk in chunks if chunk.num_values])
@@ -175,10 +176,6 @@ def _describe(
         "nullCount": nulls,
     }
     return DataFile(name, size, json.dumps(statistics, default=str), dict(partition))
-
-
-def _counts_nulls(chunk: pq.Statistics | None) -> bool:
-    return chunk is not None and bool(chunk.has_null_count)
 
 
 def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:

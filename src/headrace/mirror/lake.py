@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol, TypeVar
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -26,7 +26,6 @@ POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
 _T = TypeVar("_T")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class LakeTable(Protocol):
@@ -318,9 +317,6 @@ def folder_name(name: str) -> str:
     """
     if name.casefold() == POSITIONS.name:
         # whatever lies in the folder of the mirror's own table is removed as left behind
-        return f"{_bytes_of(name[0])}{name[1:]}"
-    return _OTHER.sub(lambda match: _bytes_of(match[0]), name)
-
-
-def _bytes_of(text: str) -> str:
-    return "".join(f"~{byte:02X}" for byte in text.encode())
+        return f"~{ord(name[0]):02X}{name[1:]}"
+    # Two characters are not encoded by URLs.
+    return quote(name, safe="").replace("~", "%7E").replace(".", "%2E").replace("%", "~")

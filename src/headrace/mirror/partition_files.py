@@ -66,8 +66,7 @@ def write_partitions(
     # Where each partition has its rows in the temporary file.
     parts: dict[Values, list[int]] = {}
     files: list[DataFile] = []
-    names: list[str] = []
-    with removing_of_failed(folder, names), tempfile.TemporaryFile(prefix="headrace-") as kept:
+    with removing_of_failed(folder) as names, tempfile.TemporaryFile(prefix="headrace-") as kept:
         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_file(kept, own, options=lz4) as writer:
             number = 0
@@ -83,9 +82,9 @@ def write_partitions(
                 parts, key=lambda values: [(text is not None, text or "") for text in values]
             ):
                 partition = dict(zip(partition_by, values, strict=True))
-                below = ""
-                if in_folders:
-                    below = "".join(f"{partition_folder(*level)}/" for level in partition.items())
+                levels = partition.items() if in_folders else ()
+                below = "".join(f"{partition_folder(*level)}/" for level in levels)
+                if below:
                     folder.create_dir(below)
                 rows = map(reader.get_batch, parts[values])
                 files += write_files(

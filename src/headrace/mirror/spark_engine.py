@@ -22,7 +22,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note, refused
 from headrace.mirror.delta_engine import Merge
-from headrace.mirror.lake import POSITIONS, other_writer
+from headrace.mirror.lake import POSITIONS
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
@@ -145,9 +145,9 @@ class SparkEngine:
         """
         if error is None:
             error = RuntimeError(f"version {version + 1} is not this mirror's")
-            if after.version() <= version:
-                return other_writer(name, error)
-            return refused(name, DeltaTable(after.table_uri, version=version + 1), version, error)
+            # The commit may have been made behind another's, which alone counts.
+            following = DeltaTable(after.table_uri, version=min(version + 1, after.version()))
+            return refused(name, following, version, error)
         if after.version() > version:
             return refused(name, after, version, _told(error))
         what = f"Spark did not write the lake's table {name}"

@@ -119,21 +119,18 @@ def read_rows(
 def _held_columns(file: pa.Schema, wanted: Sequence[pa.Field], columns: Schema) -> dict[str, str]:
     """Return the file's name of each column that it has: one that came later is in no older file."""
     numbers = {field.name: field.field_id for field in columns.fields}
-    present = {_number(field, numbers): field.name for field in file}
-    found = {field.name: present.get(numbers.get(field.name, -1)) for field in wanted}
-    return {name: own for name, own in found.items() if own is not None}
-
-
-def _number(field: pa.Field, numbers: dict[str, int]) -> int:
-    """Return the number of a file's column; a program that gave it none means the table's of that name."""
-    number = (field.metadata or {}).get(PYARROW_PARQUET_FIELD_ID_KEY)
-    return numbers.get(field.name, -1) if number is None else int(number)
+    # A program that gave a column no number means the table's of that name.
+    present = {
+        int((field.metadata or {}).get(PYARROW_PARQUET_FIELD_ID_KEY, numbers.get(field.name, -1))): field.name
+        for field in file
+    }
+    held = {field.name: numbers.get(field.name) for field in wanted}
+    return {name: present[number] for name, number in held.items() if number in present}
 
 
 def may_have(file: DataFile, columns: Schema, index: KeyIndex) -> bool:
     """Tell whether a file can have one of some keys, by what is said of it."""
-    fields = {field.name: field for field in columns.fields}
-    return all(_may_have(file, fields[name], index.bounds(name)) for name in index.key)
+    return all(_may_have(file, columns.find_field(name), index.bounds(name)) for name in index.key)
 
 
 def _may_have(file: DataFile, column: NestedField, values: pa.Array) -> bool:

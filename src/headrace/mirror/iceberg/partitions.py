@@ -21,8 +21,8 @@ from headrace.mirror.partitions import check_days
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 
-_DAY = 86_400_000_000
-_HOUR = 3_600_000_000
+_UNITS = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+"""What NumPy calls the units of transforms."""
 
 
 def partition_names(levels: Sequence[Partition]) -> list[str]:
@@ -50,20 +50,12 @@ def _transformed(column: pa.Array, partition: Partition) -> pa.Array:
     is_day = pa.types.is_date32(column.type)
     if partition.transform == "identity":
         return column.cast(pa.int32()) if is_day else column
-    # What NULL becomes does not matter below: the mask takes it out at the end.
+    # What NULL becomes does not matter: the mask takes it out at the end.
     nulls = column.is_null().to_numpy(zero_copy_only=False)
     numbers = column.cast(pa.int32() if is_day else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
-    # Floor division: moments before 1970 belong to the day that they are in.
-    days = numbers if is_day else numbers // _DAY
-    match partition.transform:
-        case "hour":
-            values = numbers // _HOUR
-        case "day":
-            values = days
-        case "month":
-            values = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
-        case _:
-            values = days.astype("datetime64[D]").astype("datetime64[Y]").astype(np.int64)
+    # NumPy rounds down: moments before 1970 belong to the day that they are in.
+    moments = numbers.astype("datetime64[D]" if is_day else "datetime64[us]")
+    values = moments.astype(f"datetime64[{_UNITS[partition.transform]}]").astype(np.int64)
     return pa.array(values, pa.int32(), mask=nulls)
 
 

@@ -34,17 +34,18 @@ def remove_files(table: Table, retention_seconds: float, noted: int | None = Non
         How many files were removed.
     """
     now = time.time()
+    before = now - retention_seconds
     ended = _ended(table, now, retention_seconds, noted)
-    named = {True: set[str](), False: set[str]()}  # by snapshots that are ended, and by the others
+    living = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in ended]
+    if ended:
+        # Those that are ended for their number may be younger; their files are older than what lives.
+        before = max(before, min(snapshot.timestamp_ms for snapshot in living) / 1000)
+    needed = _described_files(table)
     files_of = functools.cache(functools.partial(_files_of, table.io))
-    for snapshot in table.metadata.snapshots:
-        found = named[snapshot.snapshot_id in ended]
-        found.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(table.io):
-            found |= files_of(manifest)
-    # A file that any living snapshot names stays, whichever snapshot brought it.
-    needed = named[False] | _described_files(table)
-    surplus = (named[True] - needed) | set(_left_behind(table, needed, now - retention_seconds))
+    for snapshot in living:
+        needed.add(snapshot.manifest_list)
+        needed.update(*map(files_of, snapshot.manifests(table.io)))
+    surplus = list(_unnamed(table, needed, before))
     # First nobody names them, then they go: killed in between, they are left behind and found later.
     if ended:
         table.maintenance.expire_snapshots().by_ids(sorted(ended)).commit()
@@ -87,8 +88,8 @@ def _described_files(table: Table) -> set[str]:
     }
 
 
-def _left_behind(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
-    """Yield files that are older than a time and that nobody names, as a killed program leaves them."""
+def _unnamed(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
+    """Yield files older than a time that nobody names: a killed program leaves such files, too."""
     kept = set(map(_bare, needed))
     location = table.location()
     files = file_system(table.io, location).get_file_info(

@@ -243,13 +243,9 @@ class IcebergTable:
             raise other_writer(self.name, error) from error
 
 
-def _data_location(table: Table) -> str:
-    return f"{table.location()}/data"
-
-
 def data_folder(table: Table) -> FileSystem:
     """Return the folder of a table's data files."""
-    return file_system(table.io, _data_location(table))
+    return file_system(table.io, f"{table.location()}/data")
 
 
 def write_data(
@@ -268,13 +264,11 @@ def write_data(
     """
     metadata = change.table_metadata
     columns = schema_to_pyarrow(metadata.schema())
-    table = table_of(change)
-    folder = data_folder(table)
     by = levels(metadata.spec(), metadata.schema())
     names = partition_names(by)
     return write_partitions(
         name,
-        folder,
+        data_folder(table_of(change)),
         with_values(pa.RecordBatch.from_pylist([], schema=columns), by, name).schema,
         (with_values(fitted(batch, columns), by, name) for batch in batches),
         partition_by=names,
@@ -291,8 +285,7 @@ def described(name: TableName, change: Transaction, files: Sequence[DataFile]) -
         HeadraceError: CONTINUITY: the table's columns were altered since.
     """
     table, metadata = table_of(change), change.table_metadata
-    place = _data_location(table)
-    columns, spec = metadata.schema(), metadata.spec()
+    columns, spec, place = metadata.schema(), metadata.spec(), f"{table.location()}/data"
     try:
         return [describe(table.io, f"{place}/{file.name}", file, columns, spec) for file in files]
     except ValueError as error:
