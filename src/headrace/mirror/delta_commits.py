@@ -61,11 +61,9 @@ def read_position(delta: DeltaTable) -> Position | None:
     # Its note may be any commit since that version: others join files behind it.
     by_session = delta.transaction_version(SPARK_VERSION)
     if by_session:
-        for commit in delta.history(delta.version() - by_session + 1):
-            noted = _NOTE.fullmatch(str(commit.get(_USER_METADATA)))
-            if noted is not None:
-                return int(noted["lsn"]), int(noted["sequence"])
-        return None
+        commits = delta.history(delta.version() - by_session + 1)
+        notes = (_NOTE.fullmatch(str(commit.get(_USER_METADATA))) for commit in commits)
+        return next(((int(noted["lsn"]), int(noted["sequence"])) for noted in notes if noted), None)
     lsn, sequence = (delta.transaction_version(name) for name in (_LSN, _SEQUENCE))
     return None if lsn is None or sequence is None else (int(lsn), int(sequence))
 

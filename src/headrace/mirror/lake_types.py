@@ -102,12 +102,10 @@ def _converted(
 
 def _infinite(values: pa.Array) -> np.typing.NDArray[np.bool_]:
     """Tell which dates and timestamps stand for infinity, which no reader knows."""
-    if pa.types.is_date32(values.type):
-        numbers, ends = values.cast(pa.int32()), DATE_ENDS
-    elif pa.types.is_timestamp(values.type):
-        numbers, ends = values.cast(pa.int64()), TIMESTAMP_ENDS
-    else:
+    is_day = pa.types.is_date32(values.type)
+    if not (is_day or pa.types.is_timestamp(values.type)):
         return np.zeros(len(values), np.bool_)
+    numbers, ends = values.cast(pa.int32() if is_day else pa.int64()), DATE_ENDS if is_day else TIMESTAMP_ENDS
     found = pc.or_(pc.less_equal(numbers, ends.least), pc.greater_equal(numbers, ends.greatest))
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - PyArrow's
 
@@ -124,10 +122,12 @@ def _describe_unfit(
     present = [name for name in key if name in rows.schema.names]
     examples = rows.select(present).take(pa.array(unfit[:_EXAMPLES]))
     keys = python_rows(examples) if present else []
-    kinds = {field.name: field.type for field in examples.schema}
+    types = examples.schema.types
     named = ", ".join(
-        " ".join(f"{name} = {shown_value(value, kinds[name])}" for name, value in found.items())
-        for found in keys
+        " ".join(
+            f"{name} = {shown_value(key[name], kind)}" for name, kind in zip(present, types, strict=True)
+        )
+        for key in keys
     )
     more = " …" if named and len(unfit) > len(keys) else ""
     places = f" ({named}{more})" if named else ""

@@ -9,14 +9,13 @@ from types import MappingProxyType
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake, LakeTable, check_answers, first_line
+from headrace.mirror.lake import POSITIONS, Lake, check_answers, first_line
 from headrace.model.names import TableName
 from headrace.reporter import Reporter
 
 SMALL_FILES = 20
 """So many small files are joined."""
 _REMOVAL_SECONDS = 3600.0
-_NONE: Mapping[TableName, int] = MappingProxyType({})
 
 
 class LakeUpkeep:
@@ -34,7 +33,9 @@ class LakeUpkeep:
         self._report = report
         self._removed: dict[TableName, float] = {}
 
-    def tend(self, tables: Iterable[TableName], noted: Mapping[TableName, int] = _NONE) -> None:
+    def tend(
+        self, tables: Iterable[TableName], noted: Mapping[TableName, int] = MappingProxyType({})
+    ) -> None:
         """Join the small files of tables that were written, and remove old files where that is due.
 
         Of the others one is looked at each time: to look at all of a thousand would let a batch wait.
@@ -56,9 +57,7 @@ class LakeUpkeep:
                 check_answers(self._lake, error)
                 self._report.warning(f"the files of {name} stay as they are: {first_line(error)}")
         # Every batch writes it again, so that its old files are the most.
-        positions = self._lake.open(POSITIONS)
-        if positions is not None:
-            self._remove_if_due(positions.name, positions, None)
+        self._tend(POSITIONS, None)
 
     def _is_due(self, name: TableName) -> bool:
         return time.monotonic() >= self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS
@@ -70,13 +69,8 @@ class LakeUpkeep:
             before, after = table.join_files(size)
             self._report.info(f"joined files of {name}: {before} became {after}")
             table = self._lake.open(name)  # else the new files were of no version that is known
-        if table is not None:
-            self._remove_if_due(name, table, noted)
-
-    def _remove_if_due(self, name: TableName, table: LakeTable, noted: int | None) -> None:
-        if not self._is_due(name):
-            return
-        self._removed[name] = time.monotonic()
-        removed = table.remove_files(self._config.retention_seconds, noted)
-        if removed:
-            self._report.info(f"removed {removed} old files of {name}")
+        if table is not None and self._is_due(name):
+            self._removed[name] = time.monotonic()
+            removed = table.remove_files(self._config.retention_seconds, noted)
+            if removed:
+                self._report.info(f"removed {removed} old files of {name}")

@@ -183,20 +183,15 @@ class LakeComparer:
 
     def _keep_mirrors_away(self, held: contextlib.ExitStack) -> None:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
-        try:
-            held.enter_context(SlotLock(self.ends.url, self.ends.slot))
-            self._keeps_away = True
-            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
-            if not self._is_followed():
-                return
-        except HeadraceError as error:
-            if error.kind is not Kind.SLOT_IN_USE:
-                raise
-        raise HeadraceError(
-            Kind.SLOT_IN_USE,
-            f"the mirror of the slot {self.ends.slot} runs; two programs cannot write its tables",
-            "Stop it, and repair then.",
-        )
+        held.enter_context(SlotLock(self.ends.url, self.ends.slot))
+        self._keeps_away = True
+        held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
+        if self._is_followed():
+            raise HeadraceError(
+                Kind.SLOT_IN_USE,
+                f"the mirror of the slot {self.ends.slot} runs; two programs cannot write its tables",
+                "Stop it, and repair then.",
+            )
 
     def _compare_alone(self, name: TableName, known: TablePosition, *, repair: bool) -> TableComparison:
         """Compare one table; where that is not possible, only this one is not compared."""
@@ -257,16 +252,13 @@ class LakeComparer:
 
     def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
-        end, rewritten = time.monotonic() + _WAIT_SECONDS, 0
+        end = time.monotonic() + _WAIT_SECONDS
         while True:
             try:
                 return self._compare_unmoved(name)
-            except RewrittenError:
-                rewritten += 1
-                if rewritten == _LOOKS:
-                    raise
-            except AlteredError:
-                if time.monotonic() > end or not self._is_followed():
+            except (RewrittenError, AlteredError) as error:
+                is_moving = isinstance(error, RewrittenError) or self._is_followed()
+                if time.monotonic() > end or not is_moving:
                     raise
                 time.sleep(_POLL_SECONDS)  # the mirror looks every ten seconds
 
