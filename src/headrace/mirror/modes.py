@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.capture.rows import METADATA, SnapshotPlace
-from headrace.mirror import deletions, versions
+from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, extended, fitted, replaced
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.digests import key_hashes
@@ -177,12 +176,12 @@ class ContentMode(CurrentMode):
 class SoftDeleteMode(CurrentMode):
     """The rows as they are, and those that were deleted as they last were."""
 
-    fields = deletions.FIELDS
-    ending = deletions.ENDING
+    fields = versions.DELETION_FIELDS
+    ending = versions.DELETION
 
     def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
         """Return the rows, which live."""
-        return with_fields(batch, self.fields, {deletions.IS_DELETED: False})
+        return with_fields(batch, self.fields, {versions.IS_DELETED: False})
 
     def kept(
         self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows
@@ -196,15 +195,15 @@ class SoftDeleteMode(CurrentMode):
         # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
         keys = (key_hashes(batch, key) for batch in loaded)
         live = np.sort(np.concatenate([np.empty(0, np.uint64), *keys]))
-        time = pa.scalar(moment.time, deletions.FIELDS[1].type)
+        time = pa.scalar(moment.time, versions.DELETION_FIELDS[1].type)
         for batch in old:
             wanted = key_hashes(batch, key)
             is_live = np.searchsorted(live, wanted, "right") > np.searchsorted(live, wanted)
-            yield deletions.ENDING.ended(batch.filter(pa.array(~is_live)), deletions.end_at(time))
+            yield versions.DELETION.ended(batch.filter(pa.array(~is_live)), versions.end_at(time))
 
     def reduced(self, rows: pa.Table, key: Sequence[str]) -> Reduced:
         """Reduce the changes to the last state of each key that a commit showed."""
-        return deletions.row_deletions(rows, key)
+        return versions.row_deletions(rows, key)
 
 
 class HistoryMode(KeyedMode):
@@ -288,15 +287,13 @@ class ChangesMode(Mode):
         return with_fields(batch, self.fields, values)
 
 
-MODES: Mapping[str, Mode] = MappingProxyType(
-    {
-        "current": CurrentMode(),
-        "content": ContentMode(),
-        "soft_delete": SoftDeleteMode(),
-        "history": HistoryMode(),
-        "changes": ChangesMode(),
-    }
-)
+MODES: Mapping[str, Mode] = {
+    "current": CurrentMode(),
+    "content": ContentMode(),
+    "soft_delete": SoftDeleteMode(),
+    "history": HistoryMode(),
+    "changes": ChangesMode(),
+}
 
 
 def _public(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Make the versions of a table's rows from its changes: from when to when each was in the database. Pure."""
+"""Make the versions of a table's rows from its changes: from when to when each was in the database. Pure.
+
+They also say which rows live, and which were deleted when.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX, extended
 from headrace.mirror.keys import equal_keys, row_codes
-from headrace.mirror.net_changes import DELETED, Ending, Reduced
+from headrace.mirror.net_changes import DELETED, Ending, Reduced, newest_of_keys
 
 _TIME = pa.timestamp("us", tz="UTC")
 FIELDS = (
@@ -25,6 +28,11 @@ FIELDS = (
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (field.name for field in FIELDS)
 ENDING = Ending((VALID_TO, TO_LSN, IS_CURRENT), live=(IS_CURRENT, True), span=(FROM_LSN, TO_LSN))
 """What becomes of a current version that ends."""
+IS_DELETED, DELETED_AT = "_is_deleted", "_deleted_at"
+DELETION_FIELDS = (pa.field(IS_DELETED, pa.bool_()), pa.field(DELETED_AT, _TIME))
+# A row that is deleted already keeps its time: only one that lives gets an end.
+DELETION = Ending((IS_DELETED, DELETED_AT), live=(IS_DELETED, False))
+"""What becomes of a row that is deleted."""
 _TYPE, _LSN, _TIMESTAMP = (PREFIX + name for name in ("change_type", "commit_lsn", "commit_timestamp"))
 _Numbers = npt.NDArray[np.int64]
 
@@ -96,6 +104,38 @@ def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
 def end_of(time: pa.Scalar, lsn: int) -> dict[str, pa.Scalar]:
     """Return what a version gets that ends at a time and a position (bytes)."""
     return {VALID_TO: time, TO_LSN: pa.scalar(lsn, pa.int64()), IS_CURRENT: pa.scalar(value=False)}
+
+
+def row_deletions(rows: pa.Table, key: Sequence[str]) -> Reduced:
+    """Reduce `rows`, at least one, to the last state of each key that a commit showed.
+
+    A row that was inserted and deleted between two batches stays like any other, but one that no commit
+    showed does not.
+
+    Args:
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, by ascending position, and complete.
+        key: the key's columns.
+    """
+    # The versions of `history` say all that is needed: a row's last one, and what ended without another.
+    found = row_versions(rows, key)
+    newest = found.rows.take(newest_of_keys(found.rows, key))
+    own = [name for name in newest.column_names if name not in {field.name for field in FIELDS}]
+    no, yes = pa.array([False, True])
+    is_deleted = pc.invert(newest.column(IS_CURRENT))
+    shown = extended(
+        newest.select(own), {IS_DELETED: is_deleted, DELETED_AT: newest.column(VALID_TO), DELETED: no}
+    )
+    ended = found.closings.join(equal_keys(shown.select(key)), list(key), join_type="left anti")
+    marks = extended(ended.select(key), {IS_DELETED: yes, DELETED_AT: ended.column(VALID_TO), DELETED: yes})
+    return Reduced(
+        pa.concat_tables([shown, marks], promote_options="default"),
+        None if found.emptied is None else end_at(found.emptied[0]),
+    )
+
+
+def end_at(time: pa.Scalar) -> dict[str, pa.Scalar]:
+    """Return what a row gets that is deleted at a time."""
+    return {IS_DELETED: pa.scalar(value=True), DELETED_AT: time}
 
 
 def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.deletions import DELETED_AT, ENDING, FIELDS, IS_DELETED, row_deletions
 from headrace.mirror.modes import LoadMoment, SoftDeleteMode
 from headrace.mirror.net_changes import DELETED, in_order
+from headrace.mirror.versions import DELETED_AT, DELETION, DELETION_FIELDS, IS_DELETED, row_deletions
 
 _SCHEMA = pa.schema(
     [
@@ -48,7 +48,7 @@ def test_rows_are_as_the_last_commit_that_had_them_however_changes_are_cut_into_
 
 
 def test_rows_that_a_load_does_not_find_are_deleted_and_those_that_were_stay_so() -> None:
-    schema = pa.schema([("id", pa.int32()), *FIELDS])
+    schema = pa.schema([("id", pa.int32()), *DELETION_FIELDS])
     old = [
         {"id": 1, IS_DELETED: False, DELETED_AT: None},
         {"id": 2, IS_DELETED: False, DELETED_AT: None},
@@ -67,7 +67,7 @@ def test_rows_that_a_load_does_not_find_are_deleted_and_those_that_were_stay_so(
 
 
 def test_keys_that_are_equal_to_the_database_are_equal_to_a_load() -> None:
-    schema = pa.schema([("id", pa.float64()), *FIELDS])
+    schema = pa.schema([("id", pa.float64()), *DELETION_FIELDS])
     old = pa.RecordBatch.from_pylist([{"id": 0.0, IS_DELETED: False}], schema)
     loaded = pa.RecordBatch.from_pydict({"id": [-0.0]})
     [kept] = SoftDeleteMode().kept([old], LoadMoment(9, time(9)), ["id"], [loaded])
@@ -119,14 +119,14 @@ def merged(lake: State, changes: list[dict[str, Any]]) -> State:
     given = pa.Table.from_pylist(changes, _SCHEMA)
     given = given.take(pa.array(np.random.default_rng(1).permutation(len(given))))
     found = row_deletions(in_order(given), ["id"])
-    schema = pa.schema([*_SCHEMA][:2] + list(FIELDS))
+    schema = pa.schema([*_SCHEMA][:2] + list(DELETION_FIELDS))
     old = [
         {"id": key, "v": value, IS_DELETED: end is not None, DELETED_AT: end}
         for key, (value, end) in lake.items()
     ]
     result = dict(lake)
     if found.emptied is not None:
-        kept = found.remaining([pa.RecordBatch.from_pylist(old, schema)], ["id"], ENDING)
+        kept = found.remaining([pa.RecordBatch.from_pylist(old, schema)], ["id"], DELETION)
         result = {row["id"]: (row["v"], row[DELETED_AT]) for batch in kept for row in batch.to_pylist()}
     for row in found.rows.to_pylist():
         key = row["id"]

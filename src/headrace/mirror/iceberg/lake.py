@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
+from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table, Transaction
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from sqlalchemy.engine import URL
 
@@ -20,7 +22,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.iceberg.commits import PROPERTIES, commit
 from headrace.mirror.iceberg.errors import IcebergError, telling_errors
-from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, table_of, to_text
 from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
@@ -30,8 +31,41 @@ from headrace.model.names import TableName
 _OWN_NAMESPACE = "headrace"
 """The namespace of the mirror's own tables."""
 _CATALOG_FILE = "catalog.db"
+_HINT = "version-hint.text"
+_ENDING = ".metadata.json"
 # Of the library's two ways to reach files, the one that also lists them.
 _IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+
+
+class FolderCatalog(SqlCatalog):
+    """A catalog whose tables are found by their folders, too: by those who only read."""
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit to a table, and say in its folder which metadata are the newest.
+
+        Raises:
+            CommitFailedException: another program's commit came first.
+        """
+        done = super().commit_table(table, requirements, updates)
+        metadata = Path(done.metadata_location)
+        # In one step, so that no reader finds half of it.
+        hint = metadata.with_name("version-hint.new")
+        hint.write_text(metadata.name.removesuffix(_ENDING))
+        hint.replace(metadata.with_name(_HINT))
+        return done
+
+    def take_up(self, identifier: Identifier, folder: Path) -> Table | None:
+        """Return a table as it lies in its folder; None where nothing does, and forget it then.
+
+        Somebody has removed the folder, or has put an older copy of it back: what the catalog knows is gone.
+        """
+        self.drop_table(identifier)
+        hint = folder / "metadata" / _HINT
+        if not hint.exists():
+            return None
+        return self.register_table(identifier, str(hint.with_name(hint.read_text() + _ENDING)))
 
 
 class IcebergLake:
