@@ -72,13 +72,8 @@ def write_files(
         while group is not None:
             names.append(f"{below}part-{uuid.uuid4().hex}.parquet")
             metadata: list[pq.FileMetaData] = []
-            with folder.open_output_stream(names[-1]) as out:
-                with (
-                    _telling_why(),
-                    pq.ParquetWriter(
-                        out, schema, compression="snappy", metadata_collector=metadata, **options
-                    ) as writer,
-                ):
+            with folder.open_output_stream(names[-1]) as out, _telling_why():
+                with pq.ParquetWriter(out, schema, metadata_collector=metadata, **options) as writer:
                     # The size is known once a row group is written: a file may be one group larger.
                     while group is not None and out.tell() < target_bytes:
                         writer.write_table(group)

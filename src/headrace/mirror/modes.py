@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,14 +61,8 @@ class Mode(ABC):
     def loaded(self, batch: _Batch, moment: LoadMoment) -> _Batch:
         """Return rows that were read from the database with `fields`."""
 
-    def kept(
-        self,
-        old: Rows,  # noqa: ARG002
-        moment: LoadMoment,  # noqa: ARG002
-        key: Sequence[str],  # noqa: ARG002
-        loaded: Rows,  # noqa: ARG002
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield what stays of the lake's rows where a table was loaded again.
+    def kept(self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows) -> Rows:  # noqa: ARG002
+        """Return what stays of the lake's rows where a table was loaded again.
 
         Args:
             old: the lake's rows.
@@ -76,7 +70,7 @@ class Mode(ABC):
             key: the key's columns; none where other columns were the key before.
             loaded: the keys that were loaded.
         """
-        yield from ()
+        return ()
 
     def renamed(self, batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:  # noqa: ARG002
         """Return the lake's rows with what they say of columns under the columns' new names."""
@@ -183,9 +177,7 @@ class SoftDeleteMode(CurrentMode):
         """Return the rows, which live."""
         return with_fields(batch, self.fields, {versions.IS_DELETED: False})
 
-    def kept(
-        self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows
-    ) -> Iterator[pa.RecordBatch]:
+    def kept(self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows) -> Rows:
         """Yield the lake's rows whose key was not loaded, deleted by now; none where the key is another.
 
         Keys are compared by hashes of 64 bits, which are exact for one integer.
@@ -219,7 +211,7 @@ class HistoryMode(KeyedMode):
         values = {versions.VALID_FROM: moment.time, versions.FROM_LSN: moment.start - 1}
         return with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
 
-    def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Iterator[pa.RecordBatch]:
+    def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Rows:
         """Return all versions, ended by now."""
         end = versions.end_of(pa.scalar(moment.time, versions.FIELDS[0].type), moment.start - 1)
         return (self.ending.ended(batch, end) for batch in old)
@@ -241,7 +233,7 @@ class ChangesMode(Mode):
         """Return the rows as inserts, right before the first change after them."""
         return self._read(batch, moment, "insert", SnapshotPlace(moment.start, 1).sequence)
 
-    def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Iterator[pa.RecordBatch]:
+    def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Rows:
         """Yield all changes, then a `truncate`: the rows that were read follow it."""
         schema = None
         for batch in old:

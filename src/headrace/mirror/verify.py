@@ -16,19 +16,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror import digests
 from headrace.mirror.choosing import TableChooser
 from headrace.mirror.columns import is_followed
-from headrace.mirror.digests import (
-    BUCKETS,
-    Flags,
-    HashedBatch,
-    Hashes,
-    KeyFinder,
-    RowDifferences,
-    RowHashes,
-    RowsDigest,
-    hashed,
-)
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import opened, reaching
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
@@ -117,7 +107,7 @@ class TableComparison:
         """Whether every row is as the database has it, by now."""
         return self.wrong == self.repaired and not self.undecided and self.waits_for is None
 
-    def tell(self, table: MirroredTable, wrong: RowDifferences, keys: Mapping[int, Key]) -> None:
+    def tell(self, table: MirroredTable, wrong: digests.RowDifferences, keys: Mapping[int, Key]) -> None:
         """Say which rows are wrong, by keys as people read them, in order.
 
         Args:
@@ -264,8 +254,8 @@ class LakeComparer:
 
     def _compare_unmoved(self, name: TableName) -> TableComparison:
         found = TableComparison(name)
-        wanted = np.ones(BUCKETS, np.bool_)
-        wrong: RowDifferences | None = None
+        wanted = np.ones(digests.BUCKETS, np.bool_)
+        wrong: digests.RowDifferences | None = None
         for number in range(_LOOKS):
             # Keys take memory: the last look takes some of the rows that were wrong at each look before.
             sought = _NO_KEYS if wrong is None or number < _LOOKS - 1 else wrong.first(_MOST_KEYS)
@@ -284,7 +274,7 @@ class LakeComparer:
                 found.tell(look.table, wrong, look.keys)
         return found
 
-    def _look(self, found: TableComparison, wanted: Flags, sought: Hashes) -> _Look | None:
+    def _look(self, found: TableComparison, wanted: digests.Flags, sought: digests.Hashes) -> _Look | None:
         """Look at both sides once; return None where nothing is left to be compared.
 
         Args:
@@ -299,15 +289,15 @@ class LakeComparer:
             if table.part.mode == "changes":
                 found.compared = False
                 return None
-            ours = RowsDigest(read())
+            ours = digests.RowsDigest(read())
             # A bucket that was equal once is right; only the others are looked at again.
-            wanted &= ours.differing(RowsDigest(self._lake_rows(table)))
+            wanted &= ours.differing(digests.RowsDigest(self._lake_rows(table)))
             found.rows = ours.rows
             if not wanted.any():
                 found.changing = 0
                 return None
-            keys = KeyFinder(table.key, sought)
-            expected = RowHashes(keys.watch(read()), wanted, ours.counts)
+            keys = digests.KeyFinder(table.key, sought)
+            expected = digests.RowHashes(keys.watch(read()), wanted, ours.counts)
         is_complete = self._await_complete(name, start)
         differing = expected.compare(keys.watch(self._lake_rows(table)))
         return _Look(table, differing, keys.found, is_complete)
@@ -315,7 +305,7 @@ class LakeComparer:
     @contextlib.contextmanager
     def _snapshot(
         self, name: TableName
-    ) -> Iterator[tuple[MirroredTable | None, Callable[[], Iterator[HashedBatch]], Lsn]]:
+    ) -> Iterator[tuple[MirroredTable | None, Callable[[], Iterator[digests.HashedBatch]], Lsn]]:
         """Hold a snapshot; yield a table, what yields its rows there, and the snapshot's place in the log."""
         with positioned_snapshot(self.ends.url, self.ends.slot) as (start, snapshot):
             with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
@@ -323,15 +313,15 @@ class LakeComparer:
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
 
-            def read() -> Iterator[HashedBatch]:
+            def read() -> Iterator[digests.HashedBatch]:
                 if table is not None:
                     with RowSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                         ranges = [range_ for part in parts[name] for range_ in part.ranges]
-                        yield from hashed(read_rows(session, table, ranges), table.key)
+                        yield from digests.hashed(read_rows(session, table, ranges), table.key)
 
             yield table, read, start
 
-    def _lake_rows(self, table: MirroredTable) -> Iterator[HashedBatch]:
+    def _lake_rows(self, table: MirroredTable) -> Iterator[digests.HashedBatch]:
         """Return the lake's present rows, with the table's columns.
 
         Raises:
@@ -346,7 +336,9 @@ class LakeComparer:
                 "Start `headrace mirror`, wait a moment, and verify again.",
             )
         present = (batch.filter(table.rules.present(batch)) for batch in lake.rows())
-        return hashed((batch.select(table.columns).cast(table.schema) for batch in present), table.key)
+        return digests.hashed(
+            (batch.select(table.columns).cast(table.schema) for batch in present), table.key
+        )
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -387,6 +379,6 @@ class _Look:
     """
 
     table: MirroredTable
-    differing: RowDifferences
+    differing: digests.RowDifferences
     keys: Mapping[int, Key]
     is_complete: bool

@@ -26,13 +26,7 @@ from pyiceberg.table.snapshots import ancestors_of
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile
-from headrace.mirror.iceberg.commits import (
-    commit,
-    find_other_commit,
-    noted_position,
-    read_position,
-    snapshot_id,
-)
+from headrace.mirror.iceberg import commits
 from headrace.mirror.iceberg.errors import telling_errors
 from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
 from headrace.mirror.iceberg.partitions import partition_names, with_values
@@ -71,7 +65,7 @@ class IcebergTable:
     @property
     def version(self) -> int:
         """The id of the table's present snapshot."""
-        return snapshot_id(self.table)
+        return commits.snapshot_id(self.table)
 
     @property
     def position(self) -> Position | None:
@@ -80,15 +74,15 @@ class IcebergTable:
         A snapshot of another program says nothing of it: the one before does, or the table's property.
         """
         for snapshot in ancestors_of(self.table.current_snapshot(), self.table.metadata):
-            noted = noted_position(snapshot)
+            noted = commits.noted_position(snapshot)
             if noted is not None:
                 return noted
         text = self.table.properties.get(OWN)
-        return None if text is None else read_position(text)
+        return None if text is None else commits.read_position(text)
 
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
-        return find_other_commit(self.table, since)
+        return commits.find_other_commit(self.table, since)
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
@@ -199,7 +193,7 @@ class IcebergTable:
     def _commit(self, position: Position, added: Sequence[DataFile], removed: Sequence[IcebergFile]) -> None:
         change = self.table.transaction()
         files = described(self.name, change, added)
-        commit(self.name, change, position, added=files, removed=removed)
+        commits.commit(self.name, change, position, added=files, removed=removed)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""
