@@ -75,7 +75,12 @@ def write_partitions(
                     _keep(writer, part, table)
                     parts.setdefault(values, []).append(number)
                     number += 1
-                _check_number(len(parts), table)
+                if len(parts) > MOST_PARTITIONS:
+                    raise HeadraceError(
+                        Kind.CONFIG,
+                        f"the table {table} would have more than {MOST_PARTITIONS:,} partitions",
+                        "Choose a coarser partition_by, as month(…) for day(…).",
+                    )
         with pa.ipc.open_file(kept) as reader:
             # Each partition is written at once, so that it has as few files as it can have.
             for values in sorted(
@@ -120,12 +125,3 @@ def _keep(writer: pa.ipc.RecordBatchFileWriter, part: pa.RecordBatch, table: Tab
             f"rows of {table} cannot be sorted by partition in {tempfile.gettempdir()}: {error}",
             "Make room there, or let the environment variable TMPDIR name another folder.",
         ) from error
-
-
-def _check_number(partitions: int, table: TableName) -> None:
-    if partitions > MOST_PARTITIONS:
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"the table {table} would have more than {MOST_PARTITIONS:,} partitions",
-            "Choose a coarser partition_by, as month(…) for day(…).",
-        )

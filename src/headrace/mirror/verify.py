@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
 from headrace.model.lsn import Lsn
-from headrace.model.names import TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock, find_holder
@@ -283,12 +284,17 @@ class LakeComparer:
             sought: the hashes of the keys that are found.
         """
         name = found.table
-        with self._snapshot(name) as (table, read, start):
-            if table is None:
-                return None  # the database does not have it any more, and the mirror leaves it
-            if table.part.mode == "changes":
-                found.compared = False
-                return None
+        with positioned_snapshot(self.ends.url, self.ends.slot) as (start, snapshot):
+            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+                table = self.ends.selection.read(session, [name]).get(name)
+                if table is None:
+                    return None  # the database does not have it any more, and the mirror leaves it
+                if table.part.mode == "changes":
+                    found.compared = False
+                    return None
+                with reading_rows(name):
+                    parts = plan_tables(session, [name], inheritance_children=False)[name]
+            read = partial(self._rows, table, [range_ for part in parts for range_ in part.ranges], snapshot)
             ours = digests.RowsDigest(read())
             # A bucket that was equal once is right; only the others are looked at again.
             wanted &= ours.differing(digests.RowsDigest(self._lake_rows(table)))
@@ -302,24 +308,12 @@ class LakeComparer:
         differing = expected.compare(keys.watch(self._lake_rows(table)))
         return _Look(table, differing, keys.found, is_complete)
 
-    @contextlib.contextmanager
-    def _snapshot(
-        self, name: TableName
-    ) -> Iterator[tuple[MirroredTable | None, Callable[[], Iterator[digests.HashedBatch]], Lsn]]:
-        """Hold a snapshot; yield a table, what yields its rows there, and the snapshot's place in the log."""
-        with positioned_snapshot(self.ends.url, self.ends.slot) as (start, snapshot):
-            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
-                table = self.ends.selection.read(session, [name]).get(name)
-                with reading_rows(name):
-                    parts = plan_tables(session, [name], inheritance_children=False) if table else {}
-
-            def read() -> Iterator[digests.HashedBatch]:
-                if table is not None:
-                    with RowSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
-                        ranges = [range_ for part in parts[name] for range_ in part.ranges]
-                        yield from digests.hashed(read_rows(session, table, ranges), table.key)
-
-            yield table, read, start
+    def _rows(
+        self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str
+    ) -> Iterator[digests.HashedBatch]:
+        """Yield the rows that the database has in a snapshot."""
+        with RowSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+            yield from digests.hashed(read_rows(session, table, ranges), table.key)
 
     def _lake_rows(self, table: MirroredTable) -> Iterator[digests.HashedBatch]:
         """Return the lake's present rows, with the table's columns.
