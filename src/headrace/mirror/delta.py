@@ -203,9 +203,8 @@ class DeltaLakeTable:
 
     def allow_types(self, schema: pa.Schema) -> None:
         """Declare to readers what columns of `schema` need, where the table does not yet."""
-        feature = "timestampNtz"
         has_local_times = any(has_part(kind, _is_local_time) for kind in schema.types)
-        if has_local_times and feature not in (self.delta.protocol().reader_features or ()):
+        if has_local_times and "timestampNtz" not in (self.delta.protocol().reader_features or ()):
             self.delta.alter.add_feature(
                 TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
             )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake, check_answers, first_line
+from headrace.mirror.lake import POSITIONS, Lake, check_answers, first_line, opened
 from headrace.model.names import TableName
 from headrace.reporter import Reporter
 
@@ -65,11 +65,14 @@ class LakeUpkeep:
     def _tend(self, name: TableName, noted: int | None) -> None:
         """Join the small files of a table where there are many, and remove old ones where that is due."""
         size, table = self._config.file_size, self._lake.open(name)
-        if table is not None and table.count_files(size // 2) >= SMALL_FILES:
+        if table is None:
+            return
+        # The positions are one file: each batch replaces it.
+        if name != POSITIONS and table.count_files(size // 2) >= SMALL_FILES:
             before, after = table.join_files(size)
             self._report.info(f"joined files of {name}: {before} became {after}")
-            table = self._lake.open(name)  # else the new files were of no version that is known
-        if table is not None and self._is_due(name):
+            table = opened(self._lake, name)  # else the new files were of no version that is known
+        if self._is_due(name):
             self._removed[name] = time.monotonic()
             removed = table.remove_files(self._config.retention_seconds, noted)
             if removed:

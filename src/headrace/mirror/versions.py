@@ -74,14 +74,18 @@ def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
     kinds = rows.column(_TYPE)
     is_truncation = pc.equal(kinds, "truncate").to_numpy()
     truncations, events = np.flatnonzero(is_truncation), np.flatnonzero(~is_truncation)
-    following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events)
-    ends = _earliest(following, _next_of(truncations, events))
+    # Behind the last row: a version that ends there goes on.
+    behind = len(rows)
+    following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events, behind)
+    emptied_at = np.append(truncations, behind)
+    ends = np.minimum(following, emptied_at[np.searchsorted(truncations, events)])
     lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
-    # -1: the version goes on. Its place is masked, but it must be one.
-    ends_at = pa.array(np.maximum(ends, 0), mask=ends < 0)
+    # What goes on is masked, but its place must be one.
+    places = np.minimum(ends, behind - 1)
+    ends_at = pa.array(places, mask=ends == behind)
     is_version = pc.not_equal(kinds.take(pa.array(events)), "delete").to_numpy()
     # A version that one commit began and ended was visible to nobody.
-    is_version &= (ends < 0) | (lsn[events] != lsn[np.maximum(ends, 0)])
+    is_version &= (ends == behind) | (lsn[events] != lsn[places])
     begins_at, ends_at = pa.array(events[is_version]), ends_at.filter(pa.array(is_version))
     times = {
         VALID_FROM: time.take(begins_at),
@@ -91,13 +95,12 @@ def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
         IS_CURRENT: ends_at.is_null(),
     }
     made = extended(rows.take(begins_at).select(own), times)
-    first_truncation = int(truncations[0]) if len(truncations) else len(rows)
     firsts = events[is_first]
     # Behind a TRUNCATE no version of before is left to be ended.
-    closed_at = pa.array(firsts[firsts < first_truncation])
+    closed_at = pa.array(firsts[firsts < emptied_at[0]])
     ended = equal_keys(rows.take(closed_at).select(key))
     closings = extended(ended, {VALID_TO: time.take(closed_at), TO_LSN: pa.array(lsn).take(closed_at)})
-    emptied = (time[first_truncation], int(lsn[first_truncation])) if len(truncations) else None
+    emptied = (time[int(truncations[0])], int(lsn[truncations[0]])) if len(truncations) else None
     return RowVersions(made, closings, emptied)
 
 
@@ -138,25 +141,14 @@ def end_at(time: pa.Scalar) -> dict[str, pa.Scalar]:
     return {IS_DELETED: pa.scalar(value=True), DELETED_AT: time}
 
 
-def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
-    """Return of each event the row of the key's next one, -1 for none, and whether it is the key's first."""
+def _following(keys: pa.Table, events: _Numbers, behind: int) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
+    """Return of each event the row of the key's next one, `behind` for none, and whether it is the first."""
     codes = row_codes(keys)
     # Stable: the events of a key stay in the order of the log.
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]
-    following = np.full(len(keys), -1, np.int64)
+    following = np.full(len(keys), behind, np.int64)
     following[order[:-1][same]] = events[order[1:][same]]
     is_first = np.ones(len(keys), np.bool_)
     is_first[order[1:][same]] = False
     return following, is_first
-
-
-def _next_of(places: _Numbers, rows: _Numbers) -> _Numbers:
-    """Return of each row the next of the ascending `places`, -1 for none."""
-    at = np.searchsorted(places, rows)
-    return np.append(places, -1)[at]
-
-
-def _earliest(left: _Numbers, right: _Numbers) -> _Numbers:
-    """Return the lesser of two places of which -1 means none."""
-    return np.where(left < 0, right, np.where(right < 0, left, np.minimum(left, right)))
