@@ -76,10 +76,14 @@ class TableChooser:
         found = self._ends.selection.read(session, self._ends.selection.find(session))
         absent = self._ends.selection.find_absent(found)
         # One that the lake has was dropped: the others go on without it.
-        unknown = [name for name in absent if name not in known and self._ends.lake.open(name) is None]
-        self._ends.selection.check_named(session, unknown)
+        self._ends.selection.check_named(session, [name for name in absent if not self.has(name, known)])
         self._leave_out(absent, _ABSENT)
         return found
+
+    def has(self, name: TableName, known: Collection[TableName]) -> bool:
+        """Tell whether the lake has a table, noted or not."""
+        # One that was dropped, and is being made again, is not noted, but the lake has it.
+        return name in known or self._ends.lake.open(name) is not None
 
     def let_wait(
         self,
@@ -97,12 +101,7 @@ class TableChooser:
         Raises:
             HeadraceError: what is wrong with tables that the file names and the lake does not have.
         """
-        # One that was dropped, and is being made again, is not noted, but the lake has it.
-        new = {
-            name: problem
-            for name, problem in problems.items()
-            if name not in known and self._ends.lake.open(name) is None
-        }
+        new = {name: problem for name, problem in problems.items() if not self.has(name, known)}
         refused = [problem for name, problem in new.items() if self._ends.selection.names(name)]
         if refused:
             raise ErrorGroup(refused)

@@ -23,13 +23,14 @@ from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.noting import LakeNotes
-from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
+from headrace.mirror.plan import MirrorPlan, find_missing, plan_tables, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
 from headrace.mirror.source_log import SourceLog, find_unsent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.mirror.units import Wait
 from headrace.mirror.upgrade import plan_adoption
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -156,34 +157,27 @@ class MirroredLake:
             known: those that the lake has.
             publish: `prepare_slot` or `try_publishing`.
         """
-        problems = self._find_unpublished(tables, publish) if tables else {}
-        if problems and len(tables) == 1:
-            raise next(iter(problems.values()))
-        self._chooser.let_wait(problems, tables, known)
-
-    def _find_unpublished(
-        self, tables: Mapping[TableName, MirroredTable], publish: Callable[..., object]
-    ) -> dict[TableName, HeadraceError]:
-        """Publish tables together, else one after the other; return why some cannot be."""
-        requirements = {
-            name: PublicationRequirements(selection=PublicationFilter(rows=table.part.where))
-            for name, table in tables.items()
-            if table.part.where is not None
-        }
+        filters = {name: PublicationFilter(rows=table.part.where) for name, table in tables.items()}
+        requirements = {name: PublicationRequirements(selection=own) for name, own in filters.items()}
         names = {"slot": self.config.slot, "publication": self.config.publication}
+        publish = partial(publish, self.url, **names, requirements=requirements)
         problems: dict[TableName, HeadraceError] = {}
         try:
-            publish(self.url, **names, tables=[*tables], requirements=requirements)
+            if tables:
+                publish(tables=[*tables])
         except HeadraceError as error:
-            if not concerns_table(error):
+            if len(tables) == 1 or not concerns_table(error):
                 raise
-            if len(tables) == 1:
-                return dict.fromkeys(tables, error)
-            for name, table in tables.items():
-                problems |= self._find_unpublished({name: table}, publish)
+            for name in tables:
+                try:
+                    publish(tables=[name])
+                except HeadraceError as problem:
+                    if not concerns_table(problem):
+                        raise
+                    problems[name] = problem
             if len(problems) == len(tables):
                 raise  # it is nothing of theirs
-        return problems
+        self._chooser.let_wait(problems, tables, known)
 
     def plan(self) -> MirrorPlan:
         """Return what a start would do; nothing is changed.
@@ -205,16 +199,12 @@ class MirroredLake:
             published = self._log.read_published([*tables])
             unsent = find_unsent(known, published, tables)
             actions, _ = self._writer.observer.decide(tables, known, unsent)
-            publication, slot = self.config.publication, self.config.slot
-            plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
-            left_out = self._selection.find_left_out(session)
+            publication, slot = find_missing(session, self.config.publication, self.config.slot)
+            plans = plan_tables(session, tables, known, actions, has_slot=slot is None)
+            left_out = self._chooser.left_out | self._selection.find_left_out(session)
         waiting = {name: table.error for name, table in self.waiting.tables.items()}
-        return replace(
-            plan,
-            waiting=waiting | {**plan.waiting},
-            left_out=self._chooser.left_out | left_out,
-            risk=self._log.find_risk(positions),
-        )
+        waiting |= {name: action.error for name, action in actions.items() if isinstance(action, Wait)}
+        return MirrorPlan(plans, publication, slot, waiting, left_out, self._log.find_risk(positions))
 
     def _check_columns(self, tables: Mapping[TableName, MirroredTable], known: LakePositions) -> None:
         """Refuse misspelt columns of the file where tables are loaded for the first time.
@@ -222,14 +212,9 @@ class MirroredLake:
         Raises:
             HeadraceError: BINDING.
         """
-        try:
-            check_named_columns(tables, known.tables)
-        except HeadraceError:
-            if known.stream is None:
-                raise
-            # One that was dropped, and made again without the column, is not noted, but the lake has it.
-            again = {name for name in tables if self.lake.open(name) is not None}
-            check_named_columns(tables, again)
+        is_first = known.stream is None
+        has = {name for name in tables if not is_first and self._chooser.has(name, known.tables)}
+        check_named_columns(tables, has)
 
     def _is_free(self, table: MirroredTable) -> bool:
         """Tell whether a table neither waits nor is left out."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace.mirror.positions import TablePosition
@@ -16,18 +15,9 @@ from headrace.model.units import quantity
 from headrace.model.units import size as size_text
 from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
-_SIZES = """
-SELECT n.nspname::text, c.relname::text,
-       CASE WHEN min(part.reltuples) >= 0 THEN sum(part.reltuples)::bigint END,
-       sum(pg_table_size(part.oid))::bigint
-FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
-JOIN pg_namespace n ON n.nspname = wanted.nspname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
-JOIN pg_class part ON part.relkind = 'r'
-     AND (part.oid = c.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
-GROUP BY n.nspname, c.relname
-"""
+_SIZES = read_sql(__package__, "sizes")
 _MISSING = """
 SELECT NOT EXISTS (SELECT FROM pg_publication WHERE pubname = $1::text),
        NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text)
@@ -77,9 +67,9 @@ class MirrorPlan:
     tables: tuple[TablePlan, ...]
     publication: str | None
     slot: str | None
-    waiting: Mapping[TableName, HeadraceError] = field(default_factory=lambda: MappingProxyType({}))
-    left_out: Mapping[TableName, str] = field(default_factory=lambda: MappingProxyType({}))
-    risk: str | None = None
+    waiting: Mapping[TableName, HeadraceError]
+    left_out: Mapping[TableName, str]
+    risk: str | None
 
     @property
     def to_load(self) -> tuple[TablePlan, ...]:
@@ -87,44 +77,44 @@ class MirrorPlan:
         return tuple(table for table in self.tables if table.complete is None)
 
 
-def make_plan(
+def find_missing(session: ReadSession, publication: str, slot: str) -> tuple[str | None, str | None]:
+    """Return the name of the publication, and that of the slot; None where it is there.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    [(no_publication, no_slot)] = session.query(_MISSING, (publication, slot))
+    return publication if no_publication else None, slot if no_slot else None
+
+
+def plan_tables(
     session: ReadSession,
     tables: Mapping[TableName, MirroredTable],
     known: Mapping[TableName, TablePosition],
     actions: Mapping[TableName, Action],
     *,
-    publication: str,
-    slot: str,
-) -> MirrorPlan:
-    """Return what a start does.
+    has_slot: bool,
+) -> tuple[TablePlan, ...]:
+    """Return what a start does with each table that does not wait.
 
     Args:
         session: of the database.
         tables: the tables that the file chooses.
         known: what the lake has of them.
         actions: what is to be done with each of them.
-        publication: the mirror's publication.
-        slot: its slot.
+        has_slot: whether the log goes on; else all are loaded.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     sizes = read_sizes(session, tables)
-    [(no_publication, no_slot)] = session.query(_MISSING, (publication, slot))
     plans = []
     for name, action in sorted(actions.items()):
         if not isinstance(action, Wait):
-            is_loaded = isinstance(action, Load) or no_slot
-            complete = None if is_loaded else known[name].complete
-            plans.append(
-                TablePlan(name, tables[name].part.mode, sizes.get(name, TableSize()), complete, _why(action))
-            )
-    return MirrorPlan(
-        tuple(plans),
-        publication if no_publication else None,
-        slot if no_slot else None,
-        {name: action.error for name, action in actions.items() if isinstance(action, Wait)},
-    )
+            complete = known[name].complete if has_slot and not isinstance(action, Load) else None
+            size = sizes.get(name, TableSize())
+            plans.append(TablePlan(name, tables[name].part.mode, size, complete, _why(action)))
+    return tuple(plans)
 
 
 def _why(action: Action) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from headrace.catalog import list_tables
 from headrace.catalog.fingerprint import Fingerprint
@@ -26,43 +25,10 @@ from headrace.model.table_pattern import format_table
 from headrace.model.value_type import ValueType
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
+from headrace.postgres.sql_files import read_sql
 
-# PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
-# partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table
-# (another filenode) puts it into the rows.
-# pg_partition_tree would wait for a lock on each partition that somebody alters.
-_COLUMNS = """
-WITH RECURSIVE wanted (oid, nspname) AS (
-    SELECT c.oid, n.nspname
-    FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
-    JOIN pg_namespace n ON n.nspname = wanted.nspname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
-),
-part (root, oid, relkind) AS (
-    SELECT c.oid, c.oid, c.relkind FROM wanted JOIN pg_class c USING (oid)
-    UNION ALL
-    SELECT part.root, c.oid, c.relkind
-    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
-    JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE part.relkind = 'p'
-),
-leaf AS MATERIALIZED (
-    SELECT part.root, part.oid FROM part WHERE part.relkind <> 'p'
-)
-SELECT wanted.nspname::text, c.relname::text,
-       json_strip_nulls(json_object_agg(a.attname, coalesce(
-           (a.attmissingval::text::text[])[1],
-           (SELECT max((own.attmissingval::text::text[])[1])
-            FROM leaf JOIN pg_attribute own ON own.attrelid = leaf.oid AND own.attname = a.attname
-            WHERE leaf.root = c.oid)))),
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
-       array_remove(array_agg(CASE WHEN a.attgenerated = 's' THEN a.attname::text END), NULL)
-FROM wanted JOIN pg_class c USING (oid)
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-GROUP BY c.oid, wanted.nspname, c.relname
-"""
-
-
+_COLUMNS = read_sql(__package__, "columns")
+_LEAVES = read_sql(__package__, "leaves")
 # Whatever has that name, a view or a partition too.
 _PRESENT = """
 SELECT n.nspname::text, c.relname::text
@@ -76,45 +42,11 @@ FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_namespace n ON n.oid
 WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind IN ('r', 'p')
 ORDER BY 1, 2
 """
-
 _UNLOGGED = """
 SELECT n.nspname::text, c.relname::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'u' AND NOT c.relispartition
 """
-
-# pg_get_expr of a table would wait for a lock on it; bounds name no column.
-_LEAVES = """
-WITH RECURSIVE part (root, oid, relkind, path) AS (
-    SELECT c.oid, c.oid, c.relkind, '[]'::jsonb FROM pg_class c WHERE c.oid = ANY ($1::text[]::oid[])
-    UNION ALL
-    SELECT part.root, c.oid, c.relkind,
-           part.path || jsonb_build_array(jsonb_build_array(
-               coalesce((
-                   SELECT of_root.attnum::int
-                   FROM pg_attribute own JOIN pg_attribute of_root ON of_root.attname = own.attname
-                   WHERE own.attrelid = part.oid AND own.attnum = p.partattrs[0]
-                     AND of_root.attrelid = part.root AND NOT of_root.attisdropped AND p.partnatts = 1
-                     AND (SELECT o.opcdefault FROM pg_opclass o WHERE o.oid = p.partclass[0])
-                     AND (p.partcollation[0] = 0 OR (p.partcollation[0] = own.attcollation AND (
-                         SELECT l.collisdeterministic FROM pg_collation l WHERE l.oid = own.attcollation)))
-               ), 0), p.partstrat::text, pg_get_expr(c.relpartbound, 0)))
-    FROM part
-    JOIN pg_partitioned_table p ON p.partrelid = part.oid
-    JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
-    JOIN pg_class c ON c.oid = i.inhrelid
-    WHERE part.relkind = 'p'
-)
-SELECT root::bigint, oid::bigint, path::text FROM part WHERE relkind <> 'p' AND root <> oid
-"""
-
-
-class _Facts(NamedTuple):
-    """What `_COLUMNS` says of a table: the value in older rows of each column with one, which are stored."""
-
-    defaults: dict[str, str]
-    defers_key: bool
-    stored: list[str]
 
 
 class Selection:
@@ -151,17 +83,12 @@ class Selection:
         """
         # An extension writes its tables again itself.
         owned = {TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS)}
-        found = tuple(
-            table
-            for table in list_tables(session)
-            if self.matches(table) and (table not in owned or self.names(table))
-        )
+        matched = filter(self.matches, list_tables(session))
+        found = tuple(table for table in matched if table not in owned or self.names(table))
         if not found:
-            patterns = [pattern for part in self._parts for pattern in part.patterns]
+            patterns = ", ".join(str(pattern) for part in self._parts for pattern in part.patterns)
             raise HeadraceError(
-                Kind.BINDING,
-                f"no table matches {', '.join(map(str, patterns))}",
-                "Correct `tables` in [[mirror.tables]].",
+                Kind.BINDING, f"no table matches {patterns}", "Correct `tables` in [[mirror.tables]]."
             )
         return found
 
@@ -195,16 +122,14 @@ class Selection:
             for table in list_tables(session)
             if any(part.excludes(table) for part in self._parts) and not self.matches(table)
         }
-        silent = {
+        silent = dict.fromkeys(session.query(_OF_EXTENSIONS), "an extension owns it")
+        silent |= dict.fromkeys(session.query(_UNLOGGED), "it is unlogged: its changes are not in the log")
+        matched = {
             table: why
-            for sql, why in (
-                (_OF_EXTENSIONS, "an extension owns it"),
-                (_UNLOGGED, "it is unlogged: its changes are not in the log"),
-            )
-            for table in (TableName(*row) for row in session.query(sql))
+            for table, why in ((TableName(*row), why) for row, why in silent.items())
             if self.matches(table) and not self.names(table)
         }
-        return excluded | silent
+        return excluded | matched
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]
@@ -237,50 +162,32 @@ class Selection:
         types = read_row_types(session, names)
         published = read_column_lists(session, self._publication)
         sends_stored = will_send_generated(session, self._publication)
-        usage = {
-            name: frozenset(attribute.name for attribute in row_type.attributes)
-            for name, row_type in types.items()
-            if name in known
-        }
+        usage = {name: frozenset(types[name].columns) for name in known}
         # Their text would wait for a lock on one table, and all others with it.
         catalog = read_once(session, usage, self._publication, with_expressions=False)
         found: dict[TableName, MirroredTable] = {}
-        for schema, name, *values in session.query(_COLUMNS, name_arrays(names)):
-            table, facts = TableName(schema, name), _Facts(*values)
+        for schema, name, defaults, defers_key, stored in session.query(_COLUMNS, name_arrays(names)):
+            table = TableName(schema, name)
             if table in catalog.tables:
+                key, sent = known[table].key, frozenset(known[table].columns)
+                leaves = catalog.tables[table].parts.values()
+                has_full_identity = bool(leaves) and all(leaf.identity == "f" for leaf in leaves)
+                if defers_key and has_full_identity:
+                    key = ()  # two rows may have it within a transaction; only with FULL are there updates
                 # What is not published yet will be, before its rows are read: with its stored columns.
-                stored = facts.stored if table not in published and sends_stored else ()
-                sent = frozenset({*known[table].columns, *stored})
-                found[table] = self._mirrored(
-                    types[table], known[table].key, sent, facts, catalog.part(table)
+                if table not in published and sends_stored:
+                    sent = sent.union(stored)
+                mirrored = self._mirrored(types[table], key, sent, catalog.part(table))
+                found[table] = replace(
+                    mirrored,
+                    defaults=defaults,
+                    has_full_identity=has_full_identity,
+                    problem=problems.get(table, mirrored.problem),
                 )
-        leaves = self._read_leaves(session, found.values())
-        return {
-            name: replace(
-                table, problem=problems.get(name, table.problem), leaves=leaves.get(table.relation, {})
-            )
-            for name, table in found.items()
-        }
-
-    def _read_leaves(
-        self, session: ReadSession, tables: Iterable[MirroredTable]
-    ) -> dict[int, dict[int, Bounds | None]]:
-        """Return the bounds of the partitions that hold rows, by the oids of their tables."""
-        found: dict[int, dict[int, Bounds | None]] = {}
-        columns = {table.relation: table.columns_by_number for table in tables}
-        for root, oid, path in session.query(_LEAVES, ([*map(str, columns)],)):
-            bounds = parse_bounds([tuple(level) for level in json.loads(path)])
-            # The lake notes them, and must not have values of a column that is masked or left out.
-            found.setdefault(root, {})[oid] = bounds if can_tell(bounds, columns[root]) else None
-        return found
+        return _with_leaves(session, found)
 
     def _mirrored(
-        self,
-        row_type: RowType,
-        key: tuple[str, ...],
-        sent: frozenset[str],
-        facts: _Facts,
-        catalog: Fingerprint,
+        self, row_type: RowType, key: tuple[str, ...], sent: frozenset[str], catalog: Fingerprint
     ) -> MirroredTable:
         """Return what is mirrored of a table.
 
@@ -288,32 +195,24 @@ class Selection:
             row_type: its columns, in the types that the database's have.
             key: what identifies its rows.
             sent: the columns that the log carries.
-            facts: what else the database says.
             catalog: what its rows depend on.
         """
         part, now = self._part(row_type.table), catalog.tables[row_type.table]
-        has_full_identity = bool(now.parts) and all(leaf.identity == "f" for leaf in now.parts.values())
-        if facts.defers_key and has_full_identity:
-            key = ()  # two rows may have it within a transaction; only with FULL are there updates
         masks = Masks(part.masks, self._salt)
         told_apart = () if part.mode == "changes" else key
         chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
         read, kinds = _choose_types(row_type, chosen, masks, told_apart)
         mirrored = [column for column in read if not part.leaves_out(column)]
+        as_they_are = (column for column in mirrored if chosen.get(column) != "text")
         # RENAME changes such a text without a change of the row, so that the lake could not follow.
-        shown = [
-            column
-            for column in mirrored
-            if chosen.get(column) != "text" and shows_names(row_type.columns[column])
-        ]
+        shown = [column for column in as_they_are if shows_names(row_type.columns[column])]
         return MirroredTable(
             relation=now.oid,
             row_type=RowType(row_type.table, row_type.attributes, read),
             key=key,
             columns=tuple(column for column in mirrored if column in sent),
             numbers=column_numbers(now),
-            defaults=facts.defaults,
-            has_full_identity=has_full_identity,
+            defaults={},
             part=part,
             catalog=catalog,
             masks=masks,
@@ -324,6 +223,19 @@ class Selection:
 
     def _part(self, table: TableName) -> MirroredTables:
         return next(part for part in self._parts if part.matches(table))
+
+
+def _with_leaves(
+    session: ReadSession, tables: Mapping[TableName, MirroredTable]
+) -> dict[TableName, MirroredTable]:
+    """Return tables with the bounds of their partitions that hold rows."""
+    found: dict[int, dict[int, Bounds | None]] = {}
+    columns = {table.relation: table.columns_by_number for table in tables.values()}
+    for root, oid, path in session.query(_LEAVES, ([*map(str, columns)],)):
+        bounds = parse_bounds([tuple(level) for level in json.loads(path)])
+        # The lake notes them, and must not have values of a column that is masked or left out.
+        found.setdefault(root, {})[oid] = bounds if can_tell(bounds, columns[root]) else None
+    return {name: replace(table, leaves=found.get(table.relation, {})) for name, table in tables.items()}
 
 
 def _shows_names(table: TableName, column: str) -> HeadraceError:
