@@ -91,8 +91,10 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
     """
     with RowSession(unit.url, snapshot=unit.snapshot, lock_seconds=LOCK_SECONDS) as session:
         told: list[str] = []
+        read = read_rows(session, unit.table, unit.ranges, tell=told.append)
+        rows = (fitted(unit.table.rules.loaded(batch, unit.moment), unit.schema) for batch in read)
         try:
-            files = lake.write(unit.table.name, unit.schema, _rows(session, unit, told.append))
+            files = lake.write(unit.table.name, unit.schema, rows)
         except HeadraceError as error:
             raise (error if error.kind is not Kind.VALUE else _explain(session, unit) or error) from error
     return LoadedUnit(tuple(files), tuple(told))
@@ -153,8 +155,3 @@ def read_rows(
         for range_ in ranges:
             for batch in read_part(session, selection, range_, table.read_schema, _BATCH_BYTES):
                 yield table.in_lake(batch, tell)
-
-
-def _rows(session: RowSession, unit: LoadUnit, tell: Callable[[str], object]) -> Iterator[pa.RecordBatch]:
-    for rows in read_rows(session, unit.table, unit.ranges, tell=tell):
-        yield fitted(unit.table.rules.loaded(rows, unit.moment), unit.schema)

@@ -1,4 +1,4 @@
-"""Load tables: read all their rows in a snapshot, and write them to the lake."""
+"""Load tables, or parts of them: read their rows in a snapshot, and write them to the lake."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.capture.rows import METADATA
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import fitted, number_of, with_metadata
+from headrace.mirror.columns import PREFIX, fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.files import DataFile
-from headrace.mirror.lake import opened
+from headrace.mirror.files import DataFile, grouped
+from headrace.mirror.keys import equal_keys
+from headrace.mirror.lake import known_position, opened
 from headrace.mirror.load_units import LoadUnit, UnitLoader, read_rows, reading_rows
-from headrace.mirror.modes import LoadMoment
+from headrace.mirror.modes import LoadMoment, with_fields
+from headrace.mirror.partition_bounds import Ahead, Bounds, condition, rows_within
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.table_checks import find_problem
@@ -25,7 +28,7 @@ from headrace.mirror.tables import LOCK_SECONDS, SNAPSHOT_SECONDS, MirroredTable
 from headrace.mirror.units import find_named_otherwise
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
-from headrace.model.names import TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
@@ -34,6 +37,8 @@ from headrace.snapshot.planning import PlannedPart, plan_tables
 
 _BYTES_OF_TABLE_PER_FILE = 2
 """Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
+_BYTES_AT_ONCE, _ROWS_AT_ONCE = 64 << 20, 1 << 18
+"""So much of a part, about, is in one commit: of rows, and of keys that are gone."""
 
 LoadedTable = tuple[MirroredTable, TablePosition]
 """A table that was read again, and its position."""
@@ -86,13 +91,9 @@ class LakeLoader:
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
-        with ReadSession(self.ends.url) as session:
-            [(now,)] = session.query("SELECT clock_timestamp()")
         with keep_slot(self.ends.url, self.ends.slot, self.report), contextlib.ExitStack() as held:
             try:
-                taken = positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS)
-                # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
-                start, snapshot = held.enter_context(taken)
+                source = held.enter_context(self._snapshot())
             except HeadraceError:
                 with ReadSession(self.ends.url) as session:
                     tables = self.ends.selection.read(session, names)
@@ -100,19 +101,15 @@ class LakeLoader:
                     with self.waiting.alone(table):
                         raise
                 return
-            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+            start = source.moment.start
+            with self._session(source) as session:
                 tables = self.ends.selection.read(session, names)
-            source = _Source(snapshot, LoadMoment(start, now))
             for name, table in sorted(tables.items()):
                 self._check_stopping()
                 self.report.info(f"loading {name}")
                 version = None
                 with self.waiting.alone(table):
-                    # It may have been altered since it was decided to load it.
-                    noted = known.get(name)
-                    _check_names(table, noted)
-                    is_same = noted is not None and noted.relation == table.relation
-                    version = self._load(table, self._plan(table, source), source, is_same=is_same)
+                    version = self._load(table, known.get(name), source)
                 if version is not None:
                     yield name, (table, TablePosition(version, start, table.relation, table.part.where))
 
@@ -120,25 +117,42 @@ class LakeLoader:
         if self.stopping.is_set():
             raise LoadStoppedError
 
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[_Source]:
+        """Hold the snapshot in which all is read; its place in the log is known: changes behind it follow."""
+        # Before the snapshot: what commits behind it ends these rows, which must have begun by then.
+        with ReadSession(self.ends.url) as session:
+            [(now,)] = session.query("SELECT clock_timestamp()")
+        with positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot):
+            yield _Source(snapshot, LoadMoment(start, now))
+
+    def _session(self, source: _Source) -> ReadSession:
+        return ReadSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS)
+
+    def _row_session(self, source: _Source) -> RowSession:
+        return RowSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS)
+
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
         target = _BYTES_OF_TABLE_PER_FILE * self.ends.lake.file_bytes
-        with ReadSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+        with self._session(source) as session:
             with reading_rows(table.name):
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
             return planned[table.name]
 
-    def _load(
-        self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source, *, is_same: bool
-    ) -> int:
-        """Replace the lake's table, but for what its mode keeps of its rows; return its new version.
-
-        Where it `is_same`, the lake's rows are of the table that the database has now.
-        """
+    def _load(self, table: MirroredTable, noted: TablePosition | None, source: _Source) -> int:
+        """Replace the lake's table, but for what its mode keeps of its rows; return its new version."""
+        # It may have been altered since it was decided to load it: no masked or excluded column comes into
+        # the lake under another name.
+        problem = find_problem(table) or (None if noted is None else find_named_otherwise(table, noted))
+        if problem is not None:
+            raise problem
+        parts = self._plan(table, source)
         name, mode, lake = table.name, table.rules, self.ends.lake
         schema = table.lake_schema
         existing = lake.open(name)
         kept = None
         if existing is not None:
+            is_same = noted is not None and noted.relation == table.relation
             own = existing.schema if is_same else _of_another(existing.schema, schema)
             kept = plan_alteration(own, schema, keeps=mode.keeps, highest=0)
             schema = kept.schema
@@ -163,7 +177,7 @@ class LakeLoader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the keys of the rows that are loaded."""
         ranges = [range_ for part in parts for range_ in part.ranges]
-        with RowSession(self.ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+        with self._row_session(source) as session:
             yield from read_rows(session, replace(table, columns=table.key), ranges)
 
     def _read(
@@ -183,12 +197,65 @@ class LakeLoader:
             reach("mirror_unit")
         return files
 
+    def read_parts(self, table: MirroredTable, parts: Sequence[Bounds]) -> list[Ahead] | None:
+        """Make parts of the lake's table as the database's are, in as many rows as the parts have.
 
-def _check_names(table: MirroredTable, noted: TablePosition | None) -> None:
-    """Make sure that no masked or excluded column comes into the lake under another name."""
-    problem = find_problem(table) or (None if noted is None else find_named_otherwise(table, noted))
-    if problem is not None:
-        raise problem
+        Args:
+            table: the table.
+            parts: the bounds of the parts.
+
+        Returns:
+            Up to where the lake has them now, ahead of the table's position. None: the table was altered
+            again meanwhile, and is to be read whole.
+        """
+        with self._snapshot() as source:
+            with self._session(source) as session:
+                present = self.ends.selection.read(session, [table.name]).get(table.name)
+            # The bounds are those of the catalog that was looked at; of another one they may be others.
+            if present is None or present.catalog != table.catalog:
+                return None
+            with self._row_session(source) as session:
+                for bounds in parts:
+                    self._read_part(session, table, bounds, source.moment)
+        return [Ahead(source.moment.start, bounds) for bounds in parts]
+
+    def _read_part(
+        self, session: RowSession, table: MirroredTable, bounds: Bounds, moment: LoadMoment
+    ) -> None:
+        key = list(table.key)
+        gone = equal_keys(self._keys_within(table, bounds))
+        # The server leaves the other partitions out.
+        within = [condition(bounds, table.columns_by_number)]
+        read = read_rows(session, table, [CtidRange(0, None)], within)
+        found = (batch.cast(table.schema) for batch in read)
+        for rows in grouped(found, table.schema, _BYTES_AT_ONCE):
+            gone = gone.join(equal_keys(rows.select(key)), key, join_type="left anti")
+            self._write(table, rows, "insert", moment)
+        for keys in filter(len, gone.to_batches(max_chunksize=_ROWS_AT_ONCE)):
+            rows = pa.Table.from_batches([fitted(keys, table.schema)])
+            self._write(table, rows, "delete", moment)
+
+    def _keys_within(self, table: MirroredTable, bounds: Bounds) -> pa.Table:
+        """Return the keys of the lake's present rows within bounds."""
+        schema = pa.schema([table.schema.field(name) for name in table.key])
+        lake = opened(self.ends.lake, table.name)
+        present = (batch.filter(table.rules.present(batch)) for batch in lake.rows())
+        found = (batch.filter(rows_within(batch, bounds, table.columns_by_number)) for batch in present)
+        return pa.Table.from_batches((batch.select(schema.names).cast(schema) for batch in found), schema)
+
+    def _write(self, table: MirroredTable, rows: pa.Table, kind: str, moment: LoadMoment) -> None:
+        """Write rows as changes right before the first one that they do not show, in one commit."""
+        values = {
+            "change_type": kind,
+            "commit_lsn": moment.start - 1,
+            "commit_seq": 0,
+            "commit_timestamp": moment.time,
+        }
+        fields = [field.with_name(PREFIX + field.name) for field in METADATA]
+        changes = with_fields(rows, fields, {PREFIX + name: value for name, value in values.items()})
+        lake = opened(self.ends.lake, table.name)
+        # The commit leaves the table's position.
+        table.rules.apply(self.ends.lake, lake, table.key, changes, known_position(lake))
 
 
 class LoadStoppedError(Exception):

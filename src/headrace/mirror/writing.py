@@ -27,7 +27,6 @@ from headrace.mirror.log_gaps import (
 )
 from headrace.mirror.net_changes import count_lacking, first_changes, in_order, last_position
 from headrace.mirror.observing import TableObserver
-from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -76,7 +75,6 @@ class LakeWriter:
         self._waiting = waiting
         self._ends = ends
         self._report = report
-        self._parts = PartReader(ends)
         self.loader = loader
         self.observer = TableObserver(ends, waiting)
         self.tables: dict[TableName, MirroredTable] = {}
@@ -127,7 +125,7 @@ class LakeWriter:
     def _read_parts(self, action: ReadParts, table: MirroredTable, notes: Notes) -> bool:
         """Read parts of a table again; return False where it was altered again, and must be loaded."""
         self._report.info(f"reading a part of {table.name} again: {action.why}")
-        ahead = self._parts.read(table, action.bounds)
+        ahead = self.loader.read_parts(table, action.bounds)
         if ahead is None:
             return False
         notes[table.name] = replace(notes[table.name], ahead=(*notes[table.name].ahead, *ahead))

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from headrace.config.mirror import Format, MirroredTables
-from headrace.mirror import part_reading
+from headrace.mirror import loading
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.snapshot.exporting import positioned_snapshot
@@ -161,7 +161,7 @@ def test_a_version_of_a_part_does_not_begin_behind_the_change_that_ends_it(
             run(url, "UPDATE parted SET name = 'behind' WHERE id = 77")
             yield taken
 
-    monkeypatch.setattr(part_reading, "positioned_snapshot", written_behind)
+    monkeypatch.setattr(loading, "positioned_snapshot", written_behind)
     mirror.follow()
     # Else the TRUNCATE would come again, and the part would be read again.
     await_free(url, SLOT)
