@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -80,7 +79,7 @@ class LakePositions:
             the first load.
     """
 
-    tables: Mapping[TableName, TablePosition] = field(default_factory=lambda: MappingProxyType({}))
+    tables: Mapping[TableName, TablePosition] = field(default_factory=dict)
     stream: Mapping[str, Any] | None = None
 
 

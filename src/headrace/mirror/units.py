@@ -6,7 +6,7 @@ what was observed of the lake, its notes and the log (`ObservedTable`), give one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -92,62 +92,73 @@ class Wait:
 
 
 Action = Apply | Alter | ReadParts | Load | Wait
-Rule = Callable[[MirroredTable, ObservedTable], Action | None]
 
 
 def decide(table: MirroredTable, observed: ObservedTable) -> Action:
-    """Return what is to be done with a table; the first rule that knows decides."""
-    return next(action for rule in _RULES if (action := rule(table, observed)) is not None)
+    """Return what is to be done with a table; what is asked first decides."""
+    noted, lake = observed.noted, observed.lake
+    wait = _find_wait(table, observed)
+    if wait is not None:
+        return wait
+    if noted is None or lake is None:
+        return Load()
+    # What the lake lacks, and no later batch will tell, is read again.
+    why = next(_lacks(table, noted, observed), None)
+    if why is not None:
+        return Load(why)
+    if observed.drift is None:
+        return _alter(table, noted, lake)
+    bounds = bounds_of(table, noted, observed.drift)
+    # What changed beside the log is read again: within the bounds of partitions, where these tell.
+    if bounds is None or has_other_names(table, noted) or _alter(table, noted, lake) != Apply():
+        return Load(observed.drift.why)
+    return ReadParts(bounds, observed.drift.why)
 
 
-def _unfit(table: MirroredTable, _: ObservedTable) -> Action | None:
-    """Whatever the lake has: a table that cannot be mirrored as the file wants it waits."""
-    problem = find_problem(table)
-    return None if problem is None else Wait(problem)
+def _find_wait(table: MirroredTable, observed: ObservedTable) -> Wait | None:
+    """Return why a table has to wait; None: it has not."""
+    noted, lake = observed.noted, observed.lake
+    # Whatever the lake has: a table that cannot be mirrored as the file wants it waits.
+    problem = find_problem(table) or _find_foreign(table, lake)
+    if noted is not None and lake is not None:
+        # Before whatever reads the table again, which would bring a renamed column's values into the lake.
+        problem = problem or find_named_otherwise(table, noted)
+    if problem is not None:
+        return Wait(problem)
+    # A past is not read again in silence.
+    if observed.other_commit is not None and table.keeps_past:
+        return Wait(_past_written(table.name, observed.other_commit), ends_with_load=True)
+    return None
 
 
-def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """No table is overwritten that no mirror made, or that was made in another mode."""
-    lake = observed.lake
+def _find_foreign(table: MirroredTable, lake: LakeTable | None) -> HeadraceError | None:
+    """Return the error of a table that no mirror made, or that was made in another mode: none is overwritten.
+
+    The mirror's own columns tell the mode: rows of one read as another's would all be wrong.
+    """
     if lake is None:
         return None
     if lake.position is None:
-        return Wait(
-            HeadraceError(
-                Kind.CONFIG,
-                f"{lake.uri} is a table that no mirror wrote",
-                "Remove it, or give the mirror another location.",
-            )
+        return HeadraceError(
+            Kind.CONFIG,
+            f"{lake.uri} is a table that no mirror wrote",
+            "Remove it, or give the mirror another location.",
         )
-    # The mirror's own columns tell the mode: rows of one read as another's would all be wrong.
     if {field.name for field in lake.schema if number_of(field) is None} == table.rules.names:
         return None
-    return Wait(
-        HeadraceError(
-            Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
-            f"{' with soft_delete' if table.part.soft_delete else ''}",
-            f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {lake.uri}.",
-        )
+    return HeadraceError(
+        Kind.CONFIG,
+        f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
+        f"{' with soft_delete' if table.part.soft_delete else ''}",
+        f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {lake.uri}.",
     )
 
 
-def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
-    return Load() if observed.noted is None or observed.lake is None else None
-
-
-def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """A renamed column that the file names would bring its values into the lake, or take them out of it.
-
-    This comes before whatever reads the table again, which would do so, too.
-    """
-    assert observed.noted is not None
-    problem = find_named_otherwise(table, observed.noted)
-    return None if problem is None else Wait(problem)
-
-
 def find_named_otherwise(table: MirroredTable, noted: TablePosition) -> HeadraceError | None:
-    """Return the error of a renamed column that the file names; None: there is none."""
+    """Return the error of a renamed column that the file names; None: there is none.
+
+    Its values would come into the lake, or be taken out of it.
+    """
     before = noted.catalog.tables.get(table.name)
     is_another = noted.relation != table.relation
     return None if before is None or is_another else find_renamed(table, before)
@@ -167,23 +178,8 @@ def _past_written(name: TableName, what: str) -> HeadraceError:
     )
 
 
-def _with_another_past(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """A past is not read again in silence."""
-    what = observed.other_commit
-    if what is None or not table.keeps_past:
-        return None
-    return Wait(_past_written(table.name, what), ends_with_load=True)
-
-
-def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """What the lake lacks, and no later batch will tell, is read again."""
-    why = next(_lacks(table, observed), None)
-    return None if why is None else Load(why)
-
-
-def _lacks(table: MirroredTable, observed: ObservedTable) -> Iterator[str]:
-    noted, name = observed.noted, table.name
-    assert noted is not None
+def _lacks(table: MirroredTable, noted: TablePosition, observed: ObservedTable) -> Iterator[str]:
+    name = table.name
     # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if noted.relation != table.relation:
         yield f"the table {name} was dropped and created again"
@@ -197,11 +193,11 @@ def _lacks(table: MirroredTable, observed: ObservedTable) -> Iterator[str]:
     # The lake has the rows of the former condition; which others there are, only the database knows.
     if noted.where != table.part.where:
         yield f"other rows of {name} are wanted (where)"
-    if noted.altered > observed.complete and _is_altered(table, noted):
+    if noted.altered > observed.complete and _is_altered_again(table, noted):
         yield f"{name} was altered again before the log had come to the alteration before"
 
 
-def _is_altered(table: MirroredTable, noted: TablePosition) -> bool:
+def _is_altered_again(table: MirroredTable, noted: TablePosition) -> bool:
     """Tell whether a table was altered so that two alterations cannot be told apart in the log.
 
     Names are known from one look to the next: of a time with three of them nobody knows which a row has.
@@ -210,17 +206,6 @@ def _is_altered(table: MirroredTable, noted: TablePosition) -> bool:
     before, now = noted.catalog.tables.get(table.name), table.catalog.tables.get(table.name)
     is_rewritten = before is not None and now is not None and has_new_files(before, now)
     return is_rewritten or has_other_names(table, noted)
-
-
-def _moved(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """What changed beside the log is read again: within the bounds of partitions, where these tell."""
-    if observed.drift is None:
-        return None
-    assert observed.noted is not None
-    bounds = bounds_of(table, observed.noted, observed.drift)
-    if bounds is None or has_other_names(table, observed.noted) or _in_place(table, observed) != Apply():
-        return Load(observed.drift.why)
-    return ReadParts(bounds, observed.drift.why)
 
 
 def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> tuple[Bounds, ...] | None:
@@ -240,42 +225,22 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     return bounds if len(bounds) == len(found) else None
 
 
-def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
-    """What no rule before reads again: only columns differ, or partitions, or nothing."""
-    assert observed.lake is not None
-    assert observed.noted is not None
-    lake = observed.lake.schema
+def _alter(table: MirroredTable, noted: TablePosition, lake: LakeTable) -> Action:
+    """Return what makes the table as it is to be where only columns differ, or partitions, or nothing."""
     # Columns that only the lake has stay there: they need no alteration.
-    present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
-    if described(present) == described(table.lake_schema) and partitions_of(lake) == table.part.partitions:
+    present = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
+    is_partitioned = partitions_of(lake.schema) == table.part.partitions
+    if described(present) == described(table.lake_schema) and is_partitioned:
         return Apply()
-    alteration = plan_alteration(
-        lake, table.lake_schema, keeps=table.rules.keeps, highest=_highest(table, observed.noted)
-    )
+    before = noted.catalog.tables.get(table.name)
+    # The highest number of a column when it was noted: no later one has it.
+    highest = 0 if before is None else before.highest
+    alteration = plan_alteration(lake.schema, table.lake_schema, keeps=table.rules.keeps, highest=highest)
     if alteration.needs_load or table.is_known_by_content:
         return Load(
             f"columns of {table.name}, or what the file says of them, have changed: their values must be read"
         )
     return Alter(alteration)
-
-
-# In this order: behind `_new` both the note and the lake's table are there, as later rules count on.
-_RULES: tuple[Rule, ...] = (
-    _unfit,
-    _of_others,
-    _new,
-    _named_otherwise,
-    _with_another_past,
-    _lacking,
-    _moved,
-    _in_place,
-)
-
-
-def _highest(table: MirroredTable, noted: TablePosition) -> int:
-    """Return the highest number of a column that a table had when it was noted; no later one has it."""
-    before = noted.catalog.tables.get(table.name)
-    return 0 if before is None else before.highest
 
 
 def has_other_names(table: MirroredTable, noted: TablePosition) -> bool:

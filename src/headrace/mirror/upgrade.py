@@ -11,13 +11,11 @@ from headrace.capture.continuity import read_positions
 from headrace.capture.upgrade import PlannedAdoption, check_upgraded
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.moved import find_differences
-from headrace.datasources.publication_membership import Published, read_published
+from headrace.datasources.publication_membership import read_published
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
-from headrace.mirror.tables import MirroredTable
-from headrace.model.lsn import Lsn
 from headrace.postgres.connection import connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.replication import ReplicationConnection
@@ -45,7 +43,7 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
                 "Start `headrace mirror`: it loads them.",
             )
         with ReplicationConnection(ends.url, "headrace adopt") as replication:
-            now = read_positions(replication, ends.slot)
+            log = read_positions(replication, ends.slot)
         with ReadSession(ends.url) as session:
             tables = ends.selection.read(session, known.tables)
         # What was taken out of the file is forgotten, as by a start.
@@ -55,13 +53,14 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
 
         def differences(made: int) -> Iterator[str]:
             for name, position in complete.items():
-                yield from find_differences(position.catalog, _catalog(tables.get(name)), made)
+                now = tables[name].catalog if name in tables else Fingerprint()
+                yield from find_differences(position.catalog, now, made)
 
         reached = Offset.from_json(known.stream)
         with connect(ends.url) as connection:
             confirmed = check_upgraded(
                 connection,
-                now,
+                log,
                 ends.slot,
                 reached,
                 before,
@@ -70,22 +69,16 @@ def plan_adoption(ends: MirrorEndpoints) -> Iterator[PlannedAdoption]:
                 start_over=_START_OVER,
             )
             published = read_published(connection, ends.publication, [*known.tables])
-        stream = Offset(confirmed).to_json() | now.origin.to_json() | published.to_json()
-        moved = {
-            name: _moved(position, tables[name], confirmed, published) for name, position in complete.items()
-        }
-        write = partial(notes.write, LakePositions({**noted, **moved}, stream))
-        yield PlannedAdoption(before.system, reached.lsn, now.origin.system, confirmed, write)
-
-
-def _catalog(table: MirroredTable | None) -> Fingerprint:
-    return Fingerprint() if table is None else table.catalog
-
-
-def _moved(
-    position: TablePosition, table: MirroredTable, confirmed: Lsn, published: Published
-) -> TablePosition:
-    """Return the position of the same table in the new log."""
-    version, relation, where = position.version, position.relation, position.where
-    sent = published.of(table.name)
-    return TablePosition(version, confirmed, relation, where, table.catalog, leaves=table.leaves, sent=sent)
+        stream = Offset(confirmed).to_json() | log.origin.to_json() | published.to_json()
+        for name, position in complete.items():
+            noted[name] = TablePosition(
+                position.version,
+                confirmed,
+                position.relation,
+                position.where,
+                tables[name].catalog,
+                leaves=tables[name].leaves,
+                sent=published.of(name),
+            )
+        write = partial(notes.write, LakePositions(noted, stream))
+        yield PlannedAdoption(before.system, reached.lsn, log.origin.system, confirmed, write)

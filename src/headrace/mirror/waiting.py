@@ -195,6 +195,4 @@ class WaitingTables:
             )
             for name, table in sorted(self.tables.items())
         ]
-        if not errors:
-            return None
-        return errors[0] if len(errors) == 1 else ErrorGroup(errors)
+        return ErrorGroup(errors) if errors else None
