@@ -51,10 +51,8 @@ class Alteration:
         renamed = [f"{old} → {new}" for old, new in self.renamed.items()]
         gone = {field.name for field in self.schema if DROPPED in (field.metadata or {})}
         dropped = [f"-{field.name}" for field in self.schema if field.name in gone - {*self.sources.values()}]
-        return (
-            ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed])
-            or "types, partitions or dropped columns"
-        )
+        said = ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed])
+        return said or "types, partitions or dropped columns"
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -158,16 +156,12 @@ def altered_rows(
     for batch in (mode.renamed(old, alteration.renamed) for old in batches):
         columns = []
         for field in alteration.schema:
-            source = alteration.sources.get(field.name)
-            if source is not None:
-                columns.append(batch.column(source).cast(field.type))
+            column = pa.nulls(len(batch), field.type)
+            if field.name in alteration.sources:
+                column = batch.column(alteration.sources[field.name]).cast(field.type)
             elif field.name in defaults:
-                nothing = pa.scalar(None, field.type)
-                columns.append(
-                    pc.if_else(mode.present(batch), defaults[field.name].cast(field.type), nothing)
-                )
-            else:
-                columns.append(pa.nulls(len(batch), field.type))
+                column = pc.if_else(mode.present(batch), defaults[field.name].cast(field.type), column)
+            columns.append(column)
         yield pa.RecordBatch.from_arrays(columns, schema=alteration.schema)
 
 
@@ -204,16 +198,9 @@ def _can_cast(old: pa.Field, new: pa.Field) -> bool:
     """Tell whether old values of a column fit its new type, whatever they are."""
     if old.type == new.type or _shows_same(old, new):
         return True
-    widths = [(field.type.bit_width, field.type) for field in (old, new) if _is_number(field.type)]
-    return (
-        len(widths) == len((old, new))
-        and pa.types.is_floating(old.type) == pa.types.is_floating(new.type)
-        and widths[0][0] <= widths[1][0]
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    kinds = (pa.types.is_integer, pa.types.is_floating)
+    is_same_kind = any(matches(old.type) and matches(new.type) for matches in kinds)
+    return bool(is_same_kind and old.type.bit_width <= new.type.bit_width)
 
 
 def _free_name(field: pa.Field, taken: set[str]) -> str:

@@ -6,10 +6,11 @@ A table is read again unless what happened is proved to leave the lake's rows, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from headrace.catalog.differences import Effect, any_rewritten, compare
+from headrace.catalog.differences import Differences, Effect, any_rewritten, compare
 from headrace.catalog.drift import judge_differences
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.model.names import TableName
@@ -21,8 +22,7 @@ _TEXTS = frozenset({25, 1043})
 
 def may_have_drifted(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> bool:
     """Tell, without asking the server, whether a table must be read again."""
-    found = compare(*_comparable(before, now, mirrored))
-    is_changed = bool(found.plain or found.arrivals or found.departures or found.rewrites)
+    is_changed = compare(*_comparable(before, now, mirrored)) != Differences()
     return is_changed or _first_doubt(before, now, mirrored) is not None
 
 
@@ -83,13 +83,9 @@ def altered_columns(before: TablePrint, now: TablePrint) -> frozenset[int]:
 
 
 def _first_doubt(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> str | None:
-    both = sorted(before.tables.keys() & now.tables.keys())
-    doubts = (
-        doubt
-        for name in both
-        for doubt in _doubts(name, before.tables[name], now.tables[name], frozenset(mirrored))
-    )
-    return next(doubts, None)
+    names = sorted(before.tables.keys() & now.tables.keys())
+    doubts = (_doubts(name, before.tables[name], now.tables[name], frozenset(mirrored)) for name in names)
+    return next(chain.from_iterable(doubts), None)
 
 
 def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: frozenset[str]) -> Iterator[str]:
@@ -103,7 +99,10 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     # The highest number counts every column that ever was, also one that came and went between two looks.
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
-    yield from _taken_names(table, before, now)
+    holders = column_numbers(before)
+    for name, number in column_numbers(now).items():
+        if holders.get(name, number) != number:
+            yield f"another column of {table} is called {name} now"
     # Rows of the time in between may lack the dropped column, and have another one under its name.
     altered = altered_columns(before, now)
     if dropped and (added or altered):
@@ -113,13 +112,6 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     # Rewriting files puts the default of added columns into the rows, and the database forgets it.
     if not mirrored.isdisjoint(map(new.get, added)) and has_new_files(before, now):
         yield f"a column was added to {table}, and its rows were rewritten"
-
-
-def _taken_names(table: TableName, before: TablePrint, now: TablePrint) -> Iterator[str]:
-    holders = column_numbers(before)
-    for name, number in column_numbers(now).items():
-        if holders.get(name, number) != number:
-            yield f"another column of {table} is called {name} now"
 
 
 def _names(table: TablePrint) -> dict[int, str]:
@@ -151,22 +143,14 @@ def _pair(before: TablePrint, now: TablePrint, mirrored: Collection[str]) -> tup
     is_rewritten = any_rewritten(before, now)
     former: dict[str, ColumnPrint] = {}
     for name, column in before.columns.items():
-        if column.number in present:
-            after = present[column.number]
-            former[name] = (
-                column if is_rewritten or not _has_same_values(column, after) else _like(column, after)
-            )
-    columns: Mapping[str, ColumnPrint] = {name: present[column.number] for name, column in former.items()}
+        after = present.get(column.number)
+        if after is not None:
+            # A type that shows the same values is no difference, where the rows were not written again.
+            is_same = column.type_oid == after.type_oid or {column.type_oid, after.type_oid} <= _TEXTS
+            same = replace(column, type_oid=after.type_oid, modifier=after.modifier, type=after.type)
+            former[name] = same if is_same and not is_rewritten else column
+    columns = {name: present[column.number] for name, column in former.items()}
     return (
         replace(before, columns=former, members=frozenset(), inherited=False),
         replace(now, columns=columns, members=frozenset(), inherited=False),
     )
-
-
-def _has_same_values(before: ColumnPrint, now: ColumnPrint) -> bool:
-    """Tell whether a column whose rows were not written again shows the same values in its present type."""
-    return before.type_oid == now.type_oid or {before.type_oid, now.type_oid} <= _TEXTS
-
-
-def _like(column: ColumnPrint, other: ColumnPrint) -> ColumnPrint:
-    return replace(column, type_oid=other.type_oid, modifier=other.modifier, type=other.type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,7 +108,11 @@ class Mirror:
 
     def _run(self, spark: SparkSession | None, *, once: bool, reload: bool) -> None:
         try:
-            with self._session(spark) as session:
+            if spark is None:
+                opened = local_spark(given=self._tables.session_settings({}, os.environ))
+            else:
+                opened = given_spark(spark)
+            with opened as session:
                 self._tables.run(session, once=once, reload=reload)
         finally:
             self._stopping.clear()
@@ -131,13 +134,3 @@ class Mirror:
         """
         names = [one_table(name) for name in tables]
         yield from self._tables.mirrored.comparer().compare(names, repair=repair)
-
-    @contextlib.contextmanager
-    def _session(self, spark: SparkSession | None) -> Iterator[Any]:
-        if spark is not None:
-            with given_spark(spark) as session:
-                yield session
-        else:
-            settings = self._tables.session_settings({}, os.environ)
-            with local_spark(given=settings) as session:
-                yield session

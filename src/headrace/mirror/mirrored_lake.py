@@ -26,7 +26,7 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.plan import MirrorPlan, find_missing, plan_tables, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.source_log import SourceLog, find_unsent
+from headrace.mirror.source_log import check_log, find_risk, find_start, find_unsent, read_sent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -100,7 +100,6 @@ class MirroredLake:
         self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
         self._chooser = TableChooser(self._ends, self.waiting, self._report)
         self.notes = LakeNotes(self._ends, self.waiting, self._budget)
-        self._log = SourceLog(self._ends)
         self._loader = LakeLoader(self._ends, self._report, self.waiting, self._stopping, load_units)
         self._writer = LakeWriter(self._ends, self._report, self.waiting, self._loader)
         self._upkeep = LakeUpkeep(lake, config, self._report)
@@ -138,7 +137,7 @@ class MirroredLake:
             positions = self.notes.table.read()
             tables = self._chooser.read(positions.tables)
         # Later the slot is the mirror's own, also while nothing is loaded yet.
-        risk = None if self._was_set_up else self._log.find_risk(positions)
+        risk = None if self._was_set_up else find_risk(self._ends, positions)
         self._was_set_up = True
         if risk is not None:
             self._report.warning(risk)
@@ -190,13 +189,13 @@ class MirroredLake:
             known = positions.tables
             tables = self._chooser.read(known)
             self._check_columns(tables, positions)
-            self._log.check(positions)
+            check_log(self._ends, positions)
             problems = find_reading_problems(self.url, self.config.slot)
             if problems:
                 raise ErrorGroup(problems)
             self._publish(tables, known, try_publishing)
             tables = {name: table for name, table in tables.items() if self._is_free(table)}
-            published = self._log.read_published([*tables])
+            published = read_sent(self._ends, [*tables])
             unsent = find_unsent(known, published, tables)
             actions, _ = self._writer.observer.decide(tables, known, unsent)
             publication, slot = find_missing(session, self.config.publication, self.config.slot)
@@ -204,7 +203,8 @@ class MirroredLake:
             left_out = self._chooser.left_out | self._selection.find_left_out(session)
         waiting = {name: table.error for name, table in self.waiting.tables.items()}
         waiting |= {name: action.error for name, action in actions.items() if isinstance(action, Wait)}
-        return MirrorPlan(plans, publication, slot, waiting, left_out, self._log.find_risk(positions))
+        risk = find_risk(self._ends, positions)
+        return MirrorPlan(plans, publication, slot, waiting, left_out, risk)
 
     def _check_columns(self, tables: Mapping[TableName, MirroredTable], known: LakePositions) -> None:
         """Refuse misspelt columns of the file where tables are loaded for the first time.
@@ -235,9 +235,9 @@ class MirroredLake:
             self.notes.positions, self._writer.tables = known, {}
             self._show(Phase.LIVE)
             return []
-        stream, confirmed = self._log.find_start(known)
+        stream, confirmed = find_start(self._ends, known)
         self._check_columns(tables, known)
-        published = self._log.read_published([*tables])
+        published = read_sent(self._ends, [*tables])
         notes, waited = dict(known.tables), dict(self.waiting.tables)
         # One that was created since the others were published: what is written to it is in no log yet. The
         # next look finds it, and the start behind that publishes it.
@@ -337,8 +337,8 @@ class MirroredLake:
     @property
     def conditions(self) -> dict[str, str]:
         """The SQL that says which rows of some followed tables are mirrored."""
-        parts = {format_table(name): table.part for name, table in self._writer.tables.items()}
-        return {name: part.where for name, part in parts.items() if part.where}
+        parts = {name: table.part for name, table in self._writer.tables.items()}
+        return {format_table(name): part.where for name, part in parts.items() if part.where}
 
     def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
         """Show what is done with each table."""

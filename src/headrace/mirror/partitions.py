@@ -106,7 +106,12 @@ def _check_values(column: pa.Array | pa.ChunkedArray, partition: Partition, tabl
         refused = column.filter(pc.is_in(column, pa.array(["", NULL_FOLDER])))
         if len(refused):
             raise _refused(partition, table, repr(refused[0].as_py()))
-        _check_lengths(column, partition, table)
+        # Three bytes stand for one, beside the column's name.
+        long = column.filter(pc.greater(pc.binary_length(column), _FOLDER_BYTES // 4))
+        for value in pc.unique(long).to_pylist():
+            if len(partition_folder(partition.name, value)) > _FOLDER_BYTES:
+                what, why = f"a text of {len(value)} characters", "is too long for a partition's folder"
+                raise _refused(partition, table, what, why)
 
 
 def check_days(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:
@@ -119,24 +124,14 @@ def check_days(column: pa.Array | pa.ChunkedArray, partition: Partition, table: 
         raise _refused(partition, table, "a day before 0001 or after 9999")
 
 
-def _refused(partition: Partition, table: TableName, value: str) -> HeadraceError:
+def _refused(
+    partition: Partition, table: TableName, value: str, why: str = "no partition of a lake can have"
+) -> HeadraceError:
     return HeadraceError(
         Kind.VALUE,
-        f"the column {partition} of {table} has {value}, which no partition of a lake can have",
+        f"the column {partition} of {table} has {value}, which {why}",
         "Take it out of the partition_by of its [[mirror.tables]], or correct the rows.",
     )
-
-
-def _check_lengths(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:
-    long = pc.greater(pc.binary_length(column), _FOLDER_BYTES // 4)  # three bytes for one, beside a name
-    for value in pc.unique(column.filter(long)).to_pylist() if pc.any(long).as_py() else ():
-        if len(partition_folder(partition.name, value)) > _FOLDER_BYTES:
-            raise HeadraceError(
-                Kind.VALUE,
-                f"the column {partition} of {table} has a text of {len(value)} characters, which is too "
-                "long for a partition's folder",
-                "Take it out of the partition_by of its [[mirror.tables]], or correct the rows.",
-            )
 
 
 def partition_folder(name: str, value: str | None) -> str:

@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
@@ -64,14 +63,10 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
         HeadraceError: CONFIG: the file has no `[mirror]`, or a variable is not set.
     """
     if deployment.mirror is None:
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"{deployment.file}: there is no [mirror]",
-            "Say which tables go where: see docs/guides/mirror.md.",
-        )
+        remedy = "Say which tables go where: see docs/guides/mirror.md."
+        raise HeadraceError(Kind.CONFIG, f"{deployment.file}: there is no [mirror]", remedy)
     database, config = resolve_mirror(deployment)
-    password_command = tuple(deployment.source.password_command or ())
-    url = for_slot(database.reveal(), config.slot, password_command)
+    url = for_slot(database.reveal(), config.slot, tuple(deployment.source.password_command or ()))
     lake = MirroredLake(url, config, report, stopping, deployment.source.wal_budget)
     return MirrorRun(lake, report, stopping)
 
@@ -164,25 +159,20 @@ class MirrorRun:
         self.mirrored.set_up()
         with reaching(self.mirrored.lake):
             tables = self.mirrored.prepare()
-        self._follow_or_watch(spark, tables, once=once)
+        try:
+            if tables:
+                self._follow(spark, tables, once=once)
+            elif not once:
+                self._watch(lambda: False)
+        except HeadraceError as error:
+            if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
+                raise
+            # A table was dropped since they were looked at, or renamed.
+            remedy = "The next start looks at the tables again."
+            raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
         waiting = self.mirrored.waiting.error()
         if once and waiting is not None:
             raise waiting
-
-    def _follow_or_watch(self, spark: LocalSpark, tables: Sequence[TableName], *, once: bool) -> None:
-        if tables:
-            # Each query has a new checkpoint: the position stands in the lake, and nowhere else.
-            folder = make_folder(spark.scratch)
-            try:
-                self._follow(spark, tables, folder, once=once)
-            except HeadraceError as error:
-                if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
-                    raise
-                # A table was dropped since they were looked at, or renamed.
-                remedy = "The next start looks at the tables again."
-                raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
-        elif not once:
-            self._watch(lambda: False)
 
     def _hold(self, lock: SlotLock) -> None:
         """Keep other mirrors of the slot away, which nobody reads while tables are loaded.
@@ -214,21 +204,23 @@ class MirrorRun:
                 drop_slot(connection, self._config.slot)
 
     @spark_failures()
-    def _follow(self, spark: LocalSpark, tables: Sequence[TableName], folder: Path, *, once: bool) -> None:
+    def _follow(self, spark: LocalSpark, tables: Sequence[TableName], *, once: bool) -> None:
         """Follow the log until stopped, or until tables were added, dropped or altered."""
-        config = self._config
+        config, notes = self._config, self.mirrored.notes
+        # Each query has a new checkpoint: the position stands in the lake, and nowhere else.
+        folder = make_folder(spark.scratch)
         ending = threading.Event()
         signals = SignalFiles(folder)
-        self.mirrored.notes.limit_confirmation = signals.set_confirm_limit
+        notes.limit_confirmation = signals.set_confirm_limit
         # Where no limit is set, nothing may be confirmed.
-        self.mirrored.notes.limit_confirmation(self.mirrored.notes.find_limit(0))
+        notes.limit_confirmation(notes.find_limit(0))
 
         def write(batch: DataFrame, _number: int) -> None:
             arrow = batch.toArrow()
             # Spark plans the next batch only once this one is written.
             end = signals.planned_end()
             assert end is not None, "its rows were read, so it was planned"
-            self.mirrored.notes.check_published(end)
+            notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
             if once and len(arrow):
@@ -256,18 +248,16 @@ class MirrorRun:
             )
             .load()
         )
-        writer = changes.writeStream.foreachBatch(write).option(
-            "checkpointLocation", str(folder / "checkpoint")
-        )
-        followed = quantity(len(tables), "table")
+        checkpoint = str(folder / "checkpoint")
+        writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
         # On a slow machine nothing more is said for half a minute.
         up_to = "catching up: Spark starts, then reads the log of" if once else "following"
-        self._report.info(f"{up_to} {followed}")
+        self._report.info(f"{up_to} {quantity(len(tables), 'table')}")
         try:
             for query in self._start_up_to_end(writer, signals) if once else [writer.start()]:
                 self._await_end(query, ending, looks=not once)
         finally:
-            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder is removed
+            notes.limit_confirmation = lambda _: None  # its folder is removed
 
     def _await_end(self, query: StreamingQuery, ending: threading.Event, *, looks: bool) -> None:
         """Wait as `_watch` does until a query has ended, or end it."""

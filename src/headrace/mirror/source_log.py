@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.capture import LogOrigin, Offset
@@ -11,7 +10,7 @@ from headrace.capture.continuity import check_continuity, read_positions
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import HeadraceError, Kind, as_clause
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.lake import check_answers
+from headrace.mirror.lake import Lake, check_answers
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -32,89 +31,81 @@ _ANOTHER_SYSTEM = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLog:
-    """The log that a lake is written from.
+def check_log(ends: MirrorEndpoints, known: LakePositions) -> None:
+    """Make sure that the log goes on where the lake is, where there is a lake; nothing is changed.
 
-    Attributes:
-        ends: the database and the lake.
+    Raises:
+        HeadraceError: SLOT_LOST, SLOT_UNKNOWN, PUBLICATION, CONTINUITY, where it does not.
     """
+    if known.stream is None:
+        return
+    with connect(ends.url) as connection:
+        facts = read_slot(connection, ends.slot)
+        problem = None if facts is None else slot_problem(facts, connection.info.dbname)
+        if facts is not None and problem is None and read_publication(connection, ends.publication) is None:
+            problem = publication_too_young(ends.publication, facts)
+        if problem is not None:
+            raise problem
+    find_start(ends, known)
 
-    ends: MirrorEndpoints
 
-    def check(self, known: LakePositions) -> None:
-        """Make sure that the log goes on where the lake is, where there is a lake; nothing is changed.
+def find_risk(ends: MirrorEndpoints, known: LakePositions) -> str | None:
+    """Return what a start may do to another lake of the slot; None: nothing.
 
-        Raises:
-            HeadraceError: SLOT_LOST, SLOT_UNKNOWN, PUBLICATION, CONTINUITY, where it does not.
-        """
-        if known.stream is None:
-            return
-        slot, publication = self.ends.slot, self.ends.publication
-        with connect(self.ends.url) as connection:
-            facts = read_slot(connection, slot)
-            problem = None if facts is None else slot_problem(facts, connection.info.dbname)
-            if facts is not None and problem is None and read_publication(connection, publication) is None:
-                problem = publication_too_young(publication, facts)
-            if problem is not None:
-                raise problem
-        self.find_start(known)
-
-    def find_risk(self, known: LakePositions) -> str | None:
-        """Return what a start may do to another lake of the slot; None: nothing.
-
-        Raises:
-            HeadraceError: CONNECTION, DATABASE.
-        """
-        if known.stream is not None:
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    if known.stream is not None:
+        return None
+    with connect(ends.url) as connection:
+        if read_slot(connection, ends.slot) is None:
             return None
-        with connect(self.ends.url) as connection:
-            if read_slot(connection, self.ends.slot) is None:
-                return None
-        return (
-            f"the slot {self.ends.slot} is there, and the lake at {self.ends.lake.location} is new. If "
-            "another lake follows this slot, name another slot in [mirror]: the other lake would lack what "
-            "this one reads"
-        )
+    return (
+        f"the slot {ends.slot} is there, and the lake at {ends.lake.location} is new. If another lake "
+        "follows this slot, name another slot in [mirror]: the other lake would lack what this one reads"
+    )
 
-    def find_start(self, known: LakePositions) -> tuple[Mapping[str, Any], Lsn | None]:
-        """Return the offset that the tables have reached, and from where (bytes) the log is read again.
 
-        Raises:
-            HeadraceError: CONTINUITY, where the log has a gap.
-        """
-        with ReplicationConnection(self.ends.url, "headrace look") as connection:
-            now = read_positions(connection, self.ends.slot)
-        if known.stream is None:
-            assert now.confirmed is not None
-            return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
-        reached, origin = Offset.from_json(known.stream).lsn, LogOrigin.from_json(known.stream)
-        highest = max((self._read_reached(*noted) for noted in known.tables.items()), default=0)
-        try:
-            check_continuity(now, self.ends.slot, reached, origin, known=highest)
-        except HeadraceError as error:
-            # A server that does not answer says nothing of its log.
-            if error.kind is Kind.CONNECTION:
-                raise
-            is_other = origin is not None and now.origin.system != origin.system
-            raise HeadraceError(error.kind, error.cause, _ANOTHER_SYSTEM if is_other else RELOAD) from error
-        return known.stream, now.confirmed
+def find_start(ends: MirrorEndpoints, known: LakePositions) -> tuple[Mapping[str, Any], Lsn | None]:
+    """Return the offset that the tables have reached, and from where (bytes) the log is read again.
 
-    def read_published(self, names: Sequence[TableName]) -> Published:
-        """Return what the publication sends of tables."""
-        with connect(self.ends.url) as connection:
-            return read_published(connection, self.ends.publication, names)
+    Raises:
+        HeadraceError: CONTINUITY, where the log has a gap.
+    """
+    with ReplicationConnection(ends.url, "headrace look") as connection:
+        now = read_positions(connection, ends.slot)
+    if known.stream is None:
+        assert now.confirmed is not None
+        return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
+    reached, origin = Offset.from_json(known.stream).lsn, LogOrigin.from_json(known.stream)
+    highest = max((_read_reached(ends.lake, *noted) for noted in known.tables.items()), default=0)
+    try:
+        check_continuity(now, ends.slot, reached, origin, known=highest)
+    except HeadraceError as error:
+        # A server that does not answer says nothing of its log.
+        if error.kind is Kind.CONNECTION:
+            raise
+        is_other = origin is not None and now.origin.system != origin.system
+        raise HeadraceError(error.kind, error.cause, _ANOTHER_SYSTEM if is_other else RELOAD) from error
+    return known.stream, now.confirmed
 
-    def _read_reached(self, name: TableName, position: TablePosition) -> Lsn:
-        """Return up to where (bytes) a table has the log."""
-        # A killed batch may have written it alone, and a promoted standby may lack just what that batch had.
-        try:
-            lake = self.ends.lake.open(name)
-            written = None if lake is None else lake.position
-        except self.ends.lake.errors as error:
-            check_answers(self.ends.lake, error)
-            written = None  # it waits, and is read again
-        return position.complete if written is None else max(position.complete, written[0] + 1)
+
+def read_sent(ends: MirrorEndpoints, names: Sequence[TableName]) -> Published:
+    """Return what the publication sends of tables."""
+    with connect(ends.url) as connection:
+        return read_published(connection, ends.publication, names)
+
+
+def _read_reached(lake: Lake, name: TableName, position: TablePosition) -> Lsn:
+    """Return up to where (bytes) a table has the log."""
+    # A killed batch may have written it alone, and a promoted standby may lack just what that batch had.
+    try:
+        table = lake.open(name)
+        written = None if table is None else table.position
+    except lake.errors as error:
+        check_answers(lake, error)
+        written = None  # it waits, and is read again
+    return position.complete if written is None else max(position.complete, written[0] + 1)
 
 
 def find_unsent(

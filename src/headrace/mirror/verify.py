@@ -29,7 +29,7 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import TableObserver
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
-from headrace.mirror.source_log import SourceLog
+from headrace.mirror.source_log import read_sent
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
@@ -224,7 +224,7 @@ class LakeComparer:
         """Load a table, and note that it is as the database's by now."""
         name = found.table
         # The stream does not have it where the table waited. Before the load: it may be altered meanwhile.
-        sent = SourceLog(self.ends).read_published([name]).of(name)
+        sent = read_sent(self.ends, [name]).of(name)
         for _, (table, position) in self.loader.load([name], {name: known}):
             loaded = table, replace(position, sent=sent)
             self.notes.positions = self.notes.table.read()
