@@ -53,19 +53,14 @@ def into(
         HeadraceError: USAGE, where the source leaves out what a mirror needs.
     """
     for option, value in _NEEDED.items():
-        if getattr(source, option) != value:
-            raise HeadraceError(
-                Kind.USAGE,
-                f"a mirror cannot be made from {option}={getattr(source, option)}",
-                f'Give the source {option}="{value}".',
-            )
+        given = getattr(source, option)
+        if given != value:
+            cause = f"a mirror cannot be made from {option}={given}"
+            raise HeadraceError(Kind.USAGE, cause, f'Give the source {option}="{value}".')
     for option in _REFUSED:
         if getattr(source, option):
-            raise HeadraceError(
-                Kind.USAGE,
-                f"the source's {option} would leave parts of its tables out of the lake",
-                f"Leave {option} out.",
-            )
+            cause = f"the source's {option} would leave parts of its tables out of the lake"
+            raise HeadraceError(Kind.USAGE, cause, f"Leave {option} out.")
     config = MirrorConfig(
         location=str(location),
         format=format,

@@ -23,6 +23,7 @@ from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.noting import LakeNotes
+from headrace.mirror.observing import decide_each
 from headrace.mirror.plan import MirrorPlan, find_missing, plan_tables, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
@@ -118,7 +119,7 @@ class MirroredLake:
         # A chooser of its own: what it finds wrong is nothing to the mirror, which may run meanwhile.
         waiting = WaitingTables(SilentReporter())
         chooser = TableChooser(self._ends, waiting, SilentReporter())
-        return LakeComparer(self._ends, self.notes, self._loader, self._writer.observer, chooser)
+        return LakeComparer(self._ends, self.notes, self._loader, chooser)
 
     def follow_only(self, tables: Collection[TableName] | None) -> None:
         """Leave out tables that a query of one's own does not follow; None: it follows all."""
@@ -197,7 +198,7 @@ class MirroredLake:
             tables = {name: table for name, table in tables.items() if self._is_free(table)}
             published = read_sent(self._ends, [*tables])
             unsent = find_unsent(known, published, tables)
-            actions, _ = self._writer.observer.decide(tables, known, unsent)
+            actions, _ = decide_each(self._ends, self.waiting, tables, known, unsent=unsent)
             publication, slot = find_missing(session, self.config.publication, self.config.slot)
             plans = plan_tables(session, tables, known, actions, has_slot=slot is None)
             left_out = self._chooser.left_out | self._selection.find_left_out(session)

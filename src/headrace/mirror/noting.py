@@ -76,9 +76,11 @@ class LakeNotes:
             elif position.waits_for is None:
                 is_new = only is None or name in only or name in self._ahead
                 lake = self._ends.lake.open(name) if is_new else None
-                tables[name] = self._describe(
-                    self._reach(position, offset, reached, lake), followed.get(name), published
-                )
+                tables[name] = self._reach(position, offset, reached, lake)
+                if name in followed:
+                    leaves, catalog = followed[name].leaves, followed[name].catalog
+                    sent = (published and published.of(name)) or position.sent
+                    tables[name] = replace(tables[name], leaves=leaves, catalog=catalog, sent=sent)
         self.positions = LakePositions(tables, dict(stream))
         self.table.write(self.positions)
         # The slot may be confirmed behind this, and then nobody has the changes but this machine's disk.
@@ -106,32 +108,24 @@ class LakeNotes:
             reached: up to where (bytes) it has the log by now.
             lake: the lake's table; None: it has no new version.
         """
-        complete = max(position.complete, reached)
+        complete, version = max(position.complete, reached), position.version
         is_whole = offset.transaction is None or position.complete >= offset.order[0]
-        if lake is None:
-            return replace(position, complete=complete, is_whole=is_whole)
-        # A killed mirror wrote it, and not the others: readers have the version before. So they have where
-        # another program wrote it, whose commit the next look is to find behind that version.
-        if known_position(lake)[0] >= complete or lake.find_other_commit(position.version) is not None:
-            self._ahead.add(lake.name)
-            return replace(position, is_whole=is_whole)
-        self._ahead.discard(lake.name)
-        return replace(position, complete=complete, version=lake.version, is_whole=is_whole)
-
-    def _describe(
-        self, position: TablePosition, table: MirroredTable | None, published: Published | None
-    ) -> TablePosition:
-        """Return the position of a table with what is known of it, and of parts ahead of it."""
-        complete = position.complete
+        if lake is not None:
+            # A killed mirror wrote it, and not the others: readers have the version before. So they have
+            # where another program wrote it, whose commit the next look is to find behind that version.
+            if known_position(lake)[0] >= complete or lake.find_other_commit(version) is not None:
+                self._ahead.add(lake.name)
+                complete = position.complete
+            else:
+                self._ahead.discard(lake.name)
+                version = lake.version
         ahead = tuple(part for part in position.ahead if part.start > complete)
+        is_whole = is_whole and not ahead
+        position = replace(position, version=version, complete=complete, is_whole=is_whole, ahead=ahead)
         if position.altered <= complete:
             # No change of the time before the alteration can come any more.
             position = replace(position, altered=0, former=Fingerprint())
-        position = replace(position, ahead=ahead, is_whole=position.is_whole and not ahead)
-        if table is None:
-            return position
-        sent = (published and published.of(table.name)) or position.sent
-        return replace(position, leaves=table.leaves, catalog=table.catalog, sent=sent)
+        return position
 
     def find_limit(self, reached: Lsn) -> Lsn:
         """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""

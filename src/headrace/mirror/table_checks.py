@@ -28,7 +28,8 @@ def find_problem(table: MirroredTable) -> HeadraceError | None:
         column with the name of one of the mirror's own, or lacks what `partition_by`, `soft_delete` and
         `masks` need; several as a group.
     """
-    problems = [*_problems(table), *_option_problems(table)]
+    checks = (_own_problems, _mask_problems, _type_problems, _partition_problems, _soft_delete_problems)
+    problems = [problem for check in checks for problem in check(table)]
     return ErrorGroup(problems) if problems else None
 
 
@@ -101,11 +102,8 @@ def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | Non
         noted: its columns when the lake was last written.
     """
     names = {number: name for name, number in table.numbers.items()}
-    options: Mapping[str, Collection[str]] = {
-        "columns": table.part.columns,
-        "exclude_columns": table.part.exclude_columns,
-        "masks": table.masks.kinds,
-    }
+    part = table.part
+    options = {"columns": part.columns, "exclude_columns": part.exclude_columns, "masks": table.masks.kinds}
     for former, column in noted.columns.items():
         name = names.get(column.number, former)
         for option, named in options.items():
@@ -117,10 +115,7 @@ def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | Non
     return None
 
 
-def _option_problems(table: MirroredTable) -> Iterator[HeadraceError]:
-    yield from _mask_problems(table)
-    yield from _type_problems(table)
-    yield from _partition_problems(table)
+def _soft_delete_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if table.part.soft_delete and not table.key:
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
@@ -146,13 +141,12 @@ def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     for name, chosen in table.part.types.items():
-        if chosen == "timestamptz" and name in table.columns:
-            kind = table.row_type.columns[name].arrow
-            if not pa.types.is_timestamp(kind):
-                yield _unfit(
-                    f"types: the column {name} of {table.name} is not a timestamp, and cannot be an instant",
-                    f"Leave {name} out of types.",
-                )
+        is_instant = chosen == "timestamptz" and name in table.columns
+        if is_instant and not pa.types.is_timestamp(table.row_type.columns[name].arrow):
+            yield _unfit(
+                f"types: the column {name} of {table.name} is not a timestamp, and cannot be an instant",
+                f"Leave {name} out of types.",
+            )
     for name, policy in table.part.on_value.items():
         # NULL equals nothing: no change would find the row of the key again.
         if policy == "null" and name in table.key and table.part.mode != "changes":
@@ -205,7 +199,7 @@ def _listed(table: MirroredTable) -> str:
     return ", ".join(table.columns)
 
 
-def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
+def _own_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if table.problem is not None:
         yield table.problem
         return

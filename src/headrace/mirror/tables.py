@@ -95,7 +95,11 @@ class MirroredTable:
     @property
     def read_schema(self) -> pa.Schema:
         """Its mirrored columns in the types that they are read in."""
-        return pa.schema([(name, self.row_type.columns[name].arrow) for name in self.columns])
+        return pa.schema([(name, kind.arrow) for name, kind in self._read_types.items()])
+
+    @property
+    def _read_types(self) -> dict[str, ValueType]:
+        return {name: self.row_type.columns[name] for name in self.columns}
 
     def in_lake(self, rows: _Rows, tell: Callable[[str], object] = lambda _: None) -> _Rows:
         """Return rows with the values that the lake has, of rows as they were read.
@@ -114,19 +118,19 @@ class MirroredTable:
 
     def explain_unfit(self, texts: pa.RecordBatch) -> HeadraceError | None:
         """Return the error of the first rows of `in_texts` with a value that does not fit; None: all fit."""
-        kinds = {name: self.row_type.columns[name] for name in self.columns}
-        return explain_unfit(texts, kinds, self.name, self.key)
+        return explain_unfit(texts, self._read_types, self.name, self.key)
 
     def _field(self, name: str) -> pa.Field:
         kind = self.lake_types.get(name, self.row_type.columns[name])
-        known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
-        if name in self.key and self.part.mode != "changes":
-            known[KEY] = str(self.key.index(name)).encode()
-        mask = self.masks.described(name)
-        if mask is not None:
-            known[MASK] = mask
-        if self.part.on_value.get(name) == "null":
-            known[NULLED] = b"true"
+        is_key = name in self.key and self.part.mode != "changes"
+        values = {
+            COLUMN: str(self.numbers[name]).encode(),
+            TYPE: kind.name.encode(),
+            KEY: str(self.key.index(name)).encode() if is_key else None,
+            MASK: self.masks.described(name),
+            NULLED: b"true" if self.part.on_value.get(name) == "null" else None,
+        }
+        known = {key: value for key, value in values.items() if value is not None}
         return pa.field(name, kind.arrow, metadata=known)
 
     @property
@@ -154,15 +158,14 @@ class MirroredTable:
     @property
     def shape(self) -> RowShape:
         """How changes become rows."""
-        left_out = frozenset(attribute.name for attribute in self.row_type.attributes) - set(self.columns)
-        kinds = {name: self.row_type.columns[name] for name in self.columns}
+        left_out = self.row_type.columns.keys() - set(self.columns)
         return RowShape(
             self.name,
-            kinds,
+            self._read_types,
             self.key,
             PREFIX,
             pre_images=not self.key,  # only its former values tell which row was changed
-            left_out=left_out,
+            left_out=frozenset(left_out),
             inserts_are_whole=True,  # a table is read again where they are not
         )
 

@@ -26,7 +26,7 @@ from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
 from headrace.mirror.noting import LakeNotes
-from headrace.mirror.observing import TableObserver
+from headrace.mirror.observing import decide_each
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
 from headrace.mirror.source_log import read_sent
@@ -132,14 +132,12 @@ class LakeComparer:
         ends: the database and the lake.
         notes: up to where its tables are complete.
         loader: reads tables again.
-        observer: decides whether they can be read again.
         chooser: says which tables the lake should have.
     """
 
     ends: MirrorEndpoints
     notes: LakeNotes
     loader: LakeLoader
-    observer: TableObserver
     chooser: TableChooser
     _keeps_away: bool = False
 
@@ -193,8 +191,8 @@ class LakeComparer:
         if table is None:
             return TableComparison(name)  # the database does not have it any more, and the mirror leaves it
         try:
-            [action] = self.observer.decide({name: table}, {name: known})[0].values()
-            return self._compare_as(action, name, known, repair=repair)
+            actions, _ = decide_each(self.ends, self.loader.waiting, {name: table}, {name: known})
+            return self._compare_as(actions[name], name, known, repair=repair)
         except self.loader.waiting.failures as error:
             if isinstance(error, HeadraceError) and not concerns_table(error):
                 raise

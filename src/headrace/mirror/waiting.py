@@ -168,8 +168,7 @@ class WaitingTables:
         try:
             yield
         except self.failures as error:
-            failure = self.failure_of(table, error)
-            self.add(failure, table, time.monotonic() - begun)
+            self.add(self.failure_of(table, error), table, time.monotonic() - begun)
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:

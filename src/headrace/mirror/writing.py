@@ -26,7 +26,7 @@ from headrace.mirror.log_gaps import (
     truncated_partitions,
 )
 from headrace.mirror.net_changes import count_lacking, first_changes, in_order, last_position
-from headrace.mirror.observing import TableObserver
+from headrace.mirror.observing import decide_each
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -64,7 +64,6 @@ class LakeWriter:
 
     Attributes:
         loader: the same.
-        observer: decides what is to be done with each table.
         tables: each table as the database had it when its changes were last written.
         written: those that the last batch was of.
     """
@@ -76,7 +75,6 @@ class LakeWriter:
         self._ends = ends
         self._report = report
         self.loader = loader
-        self.observer = TableObserver(ends, waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
         # Of how many changes the large values are read at once.
@@ -100,7 +98,9 @@ class LakeWriter:
             confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         to_load = []
-        actions, now = self.observer.decide(tables, notes, unsent, confirmed)
+        actions, now = decide_each(
+            self._ends, self._waiting, tables, notes, unsent=unsent, confirmed=confirmed
+        )
         for name, action in actions.items():
             with self._waiting.alone(tables[name]):
                 match action:
