@@ -91,7 +91,7 @@ class LakeBatches:
         """
         end = self._read_offset(batch, number)
         # Spark hands the same batch again after an error: tables are prepared again from what the lake has.
-        tables, self._tables = self._tables, None  # a batch that fails is begun again from what the lake has
+        tables, self._tables = self._tables, None
         is_first = tables is None
         if is_first:
             self._mirror.use(batch.sparkSession)

@@ -227,7 +227,7 @@ class MirrorRun:
                 self._report.info(f"{quantity(len(arrow), 'change')} written")
             # Behind a large batch more is waiting; behind a small one a pause saves commits.
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
-                self._pause(ending, config.interval_seconds)
+                ending.wait(config.interval_seconds)
 
         where = self.mirrored.conditions
         changes = (
@@ -296,8 +296,3 @@ class MirrorRun:
                         return
                 except LockedError as error:  # what was committed is followed all the same
                     self._report.warning(f"{error.cause}; looking again in {WATCH_SECONDS:.0f} s")
-
-    def _pause(self, ending: threading.Event, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not ending.wait(_POLL_SECONDS) and not self._stopping.is_set():
-            pass

@@ -94,7 +94,7 @@ class Selection:
 
     def find_absent(self, found: Collection[TableName]) -> list[TableName]:
         """Return what the file names itself and is not among the tables that exist."""
-        return sorted(name for name in self._named if name not in found)
+        return sorted(self._named.difference(found))
 
     def check_named(self, session: ReadSession, names: Collection[TableName]) -> None:
         """Make sure that the database has something of these names.

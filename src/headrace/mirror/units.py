@@ -15,13 +15,12 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
 from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, has_new_files
-from headrace.mirror.lake import LakeTable
+from headrace.mirror.lake import LakeTable, known_position
 from headrace.mirror.partition_bounds import Bounds, can_tell
 from headrace.mirror.partitions import partitions_of
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
-from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 
@@ -47,13 +46,6 @@ class ObservedTable:
     waits: str | None = None
     drift: TableDrift | None = None
     is_kept: bool = False
-
-    @property
-    def complete(self) -> Lsn:
-        """Up to where (bytes) the lake has the log."""
-        noted = 0 if self.noted is None else self.noted.complete
-        written = 0 if self.lake is None or self.lake.position is None else self.lake.position[0]
-        return max(noted, written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +95,7 @@ def decide(table: MirroredTable, observed: ObservedTable) -> Action:
     if noted is None or lake is None:
         return Load()
     # What the lake lacks, and no later batch will tell, is read again.
-    why = next(_lacks(table, noted, observed), None)
+    why = next(_lacks(table, noted, lake, observed), None)
     if why is not None:
         return Load(why)
     if observed.drift is None:
@@ -178,7 +170,9 @@ def _past_written(name: TableName, what: str) -> HeadraceError:
     )
 
 
-def _lacks(table: MirroredTable, noted: TablePosition, observed: ObservedTable) -> Iterator[str]:
+def _lacks(
+    table: MirroredTable, noted: TablePosition, lake: LakeTable, observed: ObservedTable
+) -> Iterator[str]:
     name = table.name
     # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if noted.relation != table.relation:
@@ -193,7 +187,8 @@ def _lacks(table: MirroredTable, noted: TablePosition, observed: ObservedTable) 
     # The lake has the rows of the former condition; which others there are, only the database knows.
     if noted.where != table.part.where:
         yield f"other rows of {name} are wanted (where)"
-    if noted.altered > observed.complete and _is_altered_again(table, noted):
+    reached = max(noted.complete, known_position(lake)[0])
+    if noted.altered > reached and _is_altered_again(table, noted):
         yield f"{name} was altered again before the log had come to the alteration before"
 
 
