@@ -124,7 +124,10 @@ def _kept_fields(old: pa.Schema, new: pa.Schema, sources: dict[str, str]) -> Ite
         # One whose mask changed is not kept beside itself: nobody may have the values that it had.
         if is_followed(field) and number in numbers and _identity(field) not in present:
             continue
-        kept = _free_name(field, names)
+        kept = field.name
+        # In `history` and `changes` a name may come again; a number never does.
+        while kept in names:
+            kept = f"{kept}_{number.decode()}"
         names.add(kept)
         sources[kept] = field.name
         yield with_metadata(field.with_name(kept), dropped="true", partition=None)
@@ -185,13 +188,3 @@ def _can_cast(old: pa.Field, new: pa.Field) -> bool:
     kinds = (pa.types.is_integer, pa.types.is_floating)
     is_same_kind = any(matches(old.type) and matches(new.type) for matches in kinds)
     return bool(is_same_kind and old.type.bit_width <= new.type.bit_width)
-
-
-def _free_name(field: pa.Field, taken: set[str]) -> str:
-    """Return a dropped column's name, with its number where another column has that name."""
-    name: str = field.name
-    # In `history` and `changes` a name may come again; a number never does.
-    while name in taken:
-        number = number_of(field) or b""
-        name = f"{name}_{number.decode()}"
-    return name

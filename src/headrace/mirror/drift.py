@@ -59,12 +59,11 @@ def find_drift(
     if doubt is not None:
         return TableDrift(doubt)
     changes = [change for change in judge_differences(session, found) if change.effect is not Effect.HARMLESS]
-    whole = [change for change in changes if change.part is None]
-    if whole or not changes:
-        return TableDrift(whole[0].what) if whole else None
-    return TableDrift(
-        changes[0].what, frozenset(change.part for change in changes if change.part is not None)
-    )
+    whole = next((change for change in changes if change.part is None), None)
+    if whole is not None:
+        return TableDrift(whole.what)
+    parts = frozenset(change.part for change in changes if change.part is not None)
+    return TableDrift(changes[0].what, parts) if changes else None
 
 
 def column_numbers(table: TablePrint) -> dict[str, int]:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -134,10 +135,9 @@ class LakeLoader:
 
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
         target = _BYTES_OF_TABLE_PER_FILE * self.ends.lake.file_bytes
-        with self._session(source) as session:
-            with reading_rows(table.name):
-                planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
-            return planned[table.name]
+        with self._session(source) as session, reading_rows(table.name):
+            planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
+        return planned[table.name]
 
     def _load(self, table: MirroredTable, noted: TablePosition | None, source: _Source) -> int:
         """Replace the lake's table, but for what its mode keeps of its rows; return its new version."""
@@ -150,23 +150,22 @@ class LakeLoader:
         name, mode, lake = table.name, table.rules, self.ends.lake
         schema = table.lake_schema
         existing = lake.open(name)
-        kept = None
+        stays: Iterable[pa.RecordBatch] = ()
         if existing is not None:
             is_same = noted is not None and noted.relation == table.relation
             own = existing.schema if is_same else _of_another(existing.schema, schema)
             kept = plan_alteration(own, schema, keeps=mode.keeps, highest=0)
             schema = kept.schema
-        files = self._read(table, parts, schema, source)
-        if existing is not None and kept is not None:
             old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
             # Nothing tells which of the old rows the new keys would be where the key is another.
             key = table.key if kept.has_same_key else ()
             stays = mode.kept(old, source.moment, key, self._read_keys(table, parts, source))
-            try:
-                files += lake.write(name, schema, (fitted(batch, schema) for batch in stays))
-            except BaseException:
-                lake.remove(name, files)
-                raise
+        files = self._read(table, parts, schema, source)
+        try:
+            files += lake.write(name, schema, (fitted(batch, schema) for batch in stays))
+        except BaseException:
+            lake.remove(name, files)
+            raise
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
         lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
@@ -185,9 +184,8 @@ class LakeLoader:
     ) -> list[DataFile]:
         """Write the rows of all ranges to files."""
         plain = replace(table, catalog=Fingerprint({}), leaves={})
-        units = (
-            LoadUnit(self.ends.url, source.id, plain, schema, source.moment, part.ranges) for part in parts
-        )
+        unit = partial(LoadUnit, self.ends.url, source.id, plain, schema, source.moment)
+        units = (unit(part.ranges) for part in parts)
         files: list[DataFile] = []
         for loaded in self.load_units(self.ends.lake, units):
             self._check_stopping()
@@ -226,9 +224,8 @@ class LakeLoader:
         gone = equal_keys(self._keys_within(table, bounds))
         # The server leaves the other partitions out.
         within = [condition(bounds, table.columns_by_number)]
-        read = read_rows(session, table, [CtidRange(0, None)], within)
-        found = (batch.cast(table.schema) for batch in read)
-        for rows in grouped(found, table.schema, _BYTES_AT_ONCE):
+        read = (batch.cast(table.schema) for batch in read_rows(session, table, [CtidRange(0, None)], within))
+        for rows in grouped(read, table.schema, _BYTES_AT_ONCE):
             gone = gone.join(equal_keys(rows.select(key)), key, join_type="left anti")
             self._write(table, rows, "insert", moment)
         for keys in filter(len, gone.to_batches(max_chunksize=_ROWS_AT_ONCE)):
@@ -269,10 +266,5 @@ def _of_another(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     """
     # A table that was dropped and made again counts its columns from 1 again.
     names = {number_of(field): field.name for field in new}
-    marked = [
-        field
-        if names.get(number_of(field), field.name) == field.name
-        else with_metadata(field, dropped="true")
-        for field in old
-    ]
-    return pa.schema(marked)
+    others = {field for field in old if names.get(number_of(field), field.name) != field.name}
+    return pa.schema([with_metadata(field, dropped="true") if field in others else field for field in old])
