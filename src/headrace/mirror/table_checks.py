@@ -127,10 +127,7 @@ def _soft_delete_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     for name, kind in table.masks.kinds.items():
         if name not in table.columns:
-            yield _unfit(
-                f'masks: the table {table.name} has no mirrored column "{name}"',
-                f"Write the column as it is called now, or leave it out. Mirrored are: {_listed(table)}.",
-            )
+            yield _absent("masks", name, table)
         elif name in table.key and kind != "sha256":
             yield _unfit(
                 f"masks: the column {name} of {table.name} belongs to the key, which {kind} would make the "
@@ -175,10 +172,7 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partition) -> HeadraceError | None:
     if partition.column not in own.names:
-        return _unfit(
-            f'partition_by: the table {table.name} has no mirrored column "{partition.column}"',
-            f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
-        )
+        return _absent("partition_by", partition.column, table)
     # Its partitions would be folders, or values in files' statistics, with what the mask is to hide.
     if partition.column in table.masks.kinds:
         return _unfit(
@@ -195,8 +189,11 @@ def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partitio
     )
 
 
-def _listed(table: MirroredTable) -> str:
-    return ", ".join(table.columns)
+def _absent(option: str, column: str, table: MirroredTable) -> HeadraceError:
+    return _unfit(
+        f'{option}: the table {table.name} has no mirrored column "{column}"',
+        f"Write the column as it is called now, or leave it out. Mirrored are: {', '.join(table.columns)}.",
+    )
 
 
 def _own_problems(table: MirroredTable) -> Iterator[HeadraceError]:
