@@ -60,12 +60,12 @@ def decide_each(
 
 
 def _observe(
-    ends: Lake, session: ReadSession, table: MirroredTable, noted: TablePosition | None
+    lake: Lake, session: ReadSession, table: MirroredTable, noted: TablePosition | None
 ) -> ObservedTable:
-    lake = ends.open(table.name)
+    found = lake.open(table.name)
     other = drift = None
-    if noted is not None and lake is not None and lake.position is not None:
-        other = lake.find_other_commit(noted.version)
+    if noted is not None and found is not None and found.position is not None:
+        other = found.find_other_commit(noted.version)
     if noted is not None and noted.relation == table.relation:
         drift = find_drift(session, noted.catalog, table.catalog, table.columns)
-    return ObservedTable(noted, lake, other, drift=drift)
+    return ObservedTable(noted, found, other, drift=drift)

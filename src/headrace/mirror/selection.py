@@ -47,6 +47,7 @@ SELECT n.nspname::text, c.relname::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'u' AND NOT c.relispartition
 """
+_UNFIT = {_OF_EXTENSIONS: "an extension owns it", _UNLOGGED: "it is unlogged: its changes are not in the log"}
 
 
 class Selection:
@@ -122,14 +123,9 @@ class Selection:
             for table in list_tables(session)
             if any(part.excludes(table) for part in self._parts) and not self.matches(table)
         }
-        silent = dict.fromkeys(session.query(_OF_EXTENSIONS), "an extension owns it")
-        silent |= dict.fromkeys(session.query(_UNLOGGED), "it is unlogged: its changes are not in the log")
-        matched = {
-            table: why
-            for table, why in ((TableName(*row), why) for row, why in silent.items())
-            if self.matches(table) and not self.names(table)
-        }
-        return excluded | matched
+        unfit = {TableName(*row): why for sql, why in _UNFIT.items() for row in session.query(sql)}
+        matched = {table for table in unfit if self.matches(table) and not self.names(table)}
+        return excluded | {table: unfit[table] for table in matched}
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]
