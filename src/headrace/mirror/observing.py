@@ -47,7 +47,7 @@ def decide_each(
             # The log that will be read may have all that the lake lacks of a table that waits.
             is_kept = noted is not None and confirmed is not None and confirmed <= noted.complete
             is_kept = is_kept and ends.selection.keeps_log(name)
-            waits = waiting.reason(name) or (noted and noted.waits_for)
+            waits = waiting.reason(name) or (None if noted is None else noted.waits_for)
             try:
                 observed = trying_again(ends.lake, partial(_observe, ends.lake, session, table, noted))
                 is_sent = name not in unsent

@@ -26,7 +26,7 @@ from headrace.schema.json_schema import EDITOR_LINE
 from headrace.status.bodies import NoOptions, read_body
 from headrace.status.console.render import StaticFile, static_files
 from headrace.status.protection import allows_host
-from headrace.status.refusal import NO_STORE, Refusal
+from headrace.status.refusal import Refusal
 from headrace.status.serving import HttpServer
 from headrace.tools.check import Problem
 from headrace.tools.designer.database import DesignDatabase
@@ -131,7 +131,7 @@ class DesignServer:
         async def answer(request: Request) -> Response:
             if (refused := self._refuse(request, needs_token=False)) is not None:
                 return refused
-            return Response(file.content, media_type=file.content_type, headers=NO_STORE)
+            return Response(file.content, media_type=file.content_type)
 
         return answer
 
@@ -270,4 +270,4 @@ def _wrong(error: HeadraceError, status: HTTPStatus) -> Response:
 
 
 def _json(content: dict[str, Any], status: int = HTTPStatus.OK) -> Response:
-    return JSONResponse(content, status_code=status, headers=NO_STORE)
+    return JSONResponse(content, status_code=status)
