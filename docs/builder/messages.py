@@ -17,6 +17,7 @@ from headrace.errors import Kind
 
 _SOURCE = Path(__file__).parents[2] / "src"
 _WORDS = re.compile(r"[a-z]{3}")
+_TEXTS = ast.Constant, ast.JoinedStr, ast.IfExp, ast.BinOp
 
 
 @cache
@@ -27,7 +28,9 @@ def messages_by_kind() -> dict[Kind, list[tuple[str, str]]]:
     found = defaultdict(set)
     for module in modules:
         whole = _Inlined(shared | dict(_texts([module]))).visit(module)
-        for kind, cause, remedy in _messages(whole):
+        raised = _Raised()
+        raised.visit(whole)
+        for kind, cause, remedy in raised.found:
             if _WORDS.search(cause):
                 found[kind].add((cause, remedy if _WORDS.search(remedy) else ""))
     return {kind: sorted(messages) for kind, messages in found.items()}
@@ -52,14 +55,41 @@ class _Inlined(ast.NodeTransformer):
         return self._texts.get(node.id, node)
 
 
-def _messages(tree: ast.Module) -> Iterator[tuple[Kind, str, str]]:
-    for node in ast.walk(tree):
+class _Raised(ast.NodeVisitor):
+    """Collect the errors that are made; a text that has a name in the function stands where the name does."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Kind, str, str]] = []
+        self._texts: dict[str, ast.expr] = {}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        outer, self._texts = self._texts, dict(self._texts)
+        self.generic_visit(node)
+        self._texts = outer
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self._texts[name] = value
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                pairs = zip(names, values, strict=False)
+                self._texts |= {name.id: value for name, value in pairs if isinstance(name, ast.Name)}
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
         match node:
             case ast.Call(
                 func=ast.Name(id="HeadraceError"),
                 args=[ast.Attribute(value=ast.Name(id="Kind"), attr=kind), cause, *rest],
             ):
-                yield Kind[kind], _template(cause), _template(rest[0]) if rest else ""
+                self.found.append((Kind[kind], self._said(cause), self._said(rest[0]) if rest else ""))
+        self.generic_visit(node)
+
+    def _said(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            text = self._texts.get(node.id, node)
+            return _template(text if isinstance(text, _TEXTS) else node)
+        return _template(node)
 
 
 def _template(node: ast.expr) -> str:
