@@ -176,13 +176,20 @@ def create_slot(
         temporary: whether the slot lives only as long as the connection of the result, which alone may stream
             it.
         failover: whether standbys keep a copy, so that the slot survives a failover (PostgreSQL 17 and
-            later); not of a temporary one.
+            later).
 
     Raises:
-        HeadraceError: SLOT_WAIT (`time_limit` has passed), CONFIG (the name is taken or invalid),
-            SERVER_VERSION (failover), NO_FREE_SLOT, PRIVILEGE, WAL_LEVEL, CONNECTION.
+        HeadraceError: SLOT_WAIT (`time_limit` has passed), CONFIG (the name is taken or invalid, or a
+            temporary slot for failover), SERVER_VERSION (failover), NO_FREE_SLOT, PRIVILEGE, WAL_LEVEL,
+            CONNECTION.
     """
     check_slot_name(name)
+    if temporary and failover:
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"the temporary slot {name!r} cannot outlive a failover",
+            "Leave out temporary or failover.",
+        )
     # Asked while the command still waits: afterwards the server does not say what it waited for.
     waits: list[str] = []
     # What is made goes also for a stop: a connection that stays would hold its snapshot, and so VACUUM back.
