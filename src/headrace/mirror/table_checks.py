@@ -102,8 +102,11 @@ def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | Non
         noted: its columns when the lake was last written.
     """
     names = {number: name for name, number in table.numbers.items()}
-    part = table.part
-    options = {"columns": part.columns, "exclude_columns": part.exclude_columns, "masks": table.masks.kinds}
+    options: Mapping[str, Collection[str]] = {
+        "columns": table.part.columns,
+        "exclude_columns": table.part.exclude_columns,
+        "masks": table.masks.kinds,
+    }
     for former, column in noted.columns.items():
         name = names.get(column.number, former)
         for option, named in options.items():
