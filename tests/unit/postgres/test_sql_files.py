@@ -9,9 +9,8 @@ SOURCE = Path(headrace.__file__).parent
 
 
 def test_each_sql_file_is_read_by_its_room_and_each_one_read_exists() -> None:
-    there = {
-        (path.relative_to(SOURCE).parent.parent, path.stem) for path in SOURCE.rglob("sql/*.sql")
-    }  # fmt: skip
+    files = [path.relative_to(SOURCE) for path in SOURCE.rglob("sql/*.sql")]
+    there = {(file.parent.parent, file.stem) for file in files}
     read = {
         (path.relative_to(SOURCE).parent, name)
         for path in SOURCE.rglob("*.py")
