@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,3 +70,11 @@ def test_what_cannot_be_printed_is_an_error_of_the_sink() -> None:
     with pytest.raises(HeadraceError) as gone:
         writer.write(operations(0, 1))
     assert gone.value.kind is Kind.SINK_UNREACHABLE
+
+
+def test_a_stranger_that_sends_no_end_of_its_token_is_cut_off() -> None:
+    with Relay(Broken()) as relay:
+        address = relay.options()["host"], relay.options()["port"]
+        with socket.create_connection(address, 5) as stranger, contextlib.suppress(ConnectionError):
+            stranger.sendall(b"x" * 1_000)
+            assert stranger.recv(1) == b""

@@ -23,6 +23,7 @@ from headrace.sinks.base import DocumentWriter, WriteResult
 
 _BATCH_SIZE = 500
 _ANSWER_SECONDS = 10.0
+_LONGEST_TOKEN = 64
 _PAUSE_SECONDS = 0.1
 
 
@@ -72,10 +73,12 @@ class Relay:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream, contextlib.suppress(OSError, ValueError):
-            token = stream.readline().decode().strip()
+            connection.settimeout(_ANSWER_SECONDS)
+            token = stream.readline(_LONGEST_TOKEN).strip()
             # Any user of the machine can connect; only workers of the run know the token.
-            if not hmac.compare_digest(token, self._token):
+            if not hmac.compare_digest(token, self._token.encode()):
                 return
+            connection.settimeout(None)  # a worker may have nothing to write for hours
             while (operations := _receive(stream)) is not None:
                 stream.write(json.dumps(self._answer(operations)).encode() + b"\n")
                 stream.flush()
