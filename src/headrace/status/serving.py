@@ -125,15 +125,23 @@ class HttpServer:
         try:
             return socket.create_server((self._host, self._port), family=self._family, backlog=64)
         except OSError as error:
-            kind, remedy = Kind.USAGE, "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface."
-            cause = f"does not belong to this machine: {error.strerror or error}"
-            if error.errno == errno.EADDRINUSE:
-                kind, cause = Kind.PORT_IN_USE, "is taken by another process"
-                remedy = "Choose another, or port 0."
-            elif error.errno in (errno.EACCES, errno.EPERM):
-                cause, remedy = "cannot be listened on by this user", "Choose a port from 1024 on."
-            place = f"the {self._name} address {self.address}"
-            raise HeadraceError(kind, f"{place} {cause}", remedy) from error
+            raise _refusal(error, f"the {self._name} address {self.address}") from error
+
+
+def _refusal(error: OSError, place: str) -> HeadraceError:
+    if error.errno == errno.EADDRINUSE:
+        return HeadraceError(
+            Kind.PORT_IN_USE, f"{place} is taken by another process", "Choose another, or port 0."
+        )
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return HeadraceError(
+            Kind.USAGE, f"{place} cannot be listened on by this user", "Choose a port from 1024 on."
+        )
+    return HeadraceError(
+        Kind.USAGE,
+        f"{place} does not belong to this machine: {error.strerror or error}",
+        "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface.",
+    )
 
 
 def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:
