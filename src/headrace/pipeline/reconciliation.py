@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headrace.assembly.digests import Buckets, Identities, bucket_of, buckets_of
+from headrace.model.chunks import chunked
 
 _IDS_AT_ONCE = 200_000
 
@@ -40,16 +41,13 @@ def reconcile(
 
 def _groups(expected: Buckets, actual: Buckets) -> Iterator[Sequence[int]]:
     """Yield the buckets that differ, in groups of some hundred thousand ids."""
-    group: list[int] = []
-    size = 0
-    for bucket in sorted(expected.keys() | actual.keys()):
-        if expected.get(bucket) == actual.get(bucket):
-            continue
-        size_of_bucket = expected.get(bucket, (0, 0))[0] + actual.get(bucket, (0, 0))[0]
-        if group and size + size_of_bucket > _IDS_AT_ONCE:
-            yield group
-            group, size = [], 0
-        group.append(bucket)
-        size += size_of_bucket
-    if group:
-        yield group
+    differing = [
+        bucket
+        for bucket in sorted(expected.keys() | actual.keys())
+        if expected.get(bucket) != actual.get(bucket)
+    ]
+
+    def count(bucket: int) -> int:
+        return expected.get(bucket, (0, 0))[0] + actual.get(bucket, (0, 0))[0]
+
+    return chunked(differing, count, lambda: _IDS_AT_ONCE)

@@ -35,6 +35,13 @@ class Filter:
     place: Place
     unsafe: bool = False
 
+    def __str__(self) -> str:
+        """Write the condition as a person would."""
+        if self.raw is not None:
+            return self.raw
+        values = ", ".join(str(value) for value in self.values)
+        return " ".join(filter(None, (self.column, self.op, values)))
+
 
 @dataclass(frozen=True, slots=True)
 class OrderBy:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.model.chunks import chunked
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.bulk import VERSION_CONFLICT
 from headrace.sinks.opensearch.client import Answer, Client, path
@@ -189,17 +190,12 @@ class SystemIndex:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be done; it may be called again.
         """
-        lines: list[bytes] = []
-        size = fenced = 0
-        for what, parameters, entry in actions:
-            head = {what: {"_index": self.name, **parameters}}
-            added = b"".join(f"{json.dumps(line)}\n".encode() for line in (head, entry) if line is not None)
-            if lines and size + len(added) > _REQUEST_BYTES:
-                fenced += self._send(lines)
-                lines, size = [], 0
-            lines.append(added)
-            size += len(added)
-        return fenced + (self._send(lines) if lines else 0)
+        entries = (self._encode(*action) for action in actions)
+        return sum(map(self._send, chunked(entries, len, lambda: _REQUEST_BYTES)))
+
+    def _encode(self, what: str, parameters: Mapping[str, Any], entry: Mapping[str, Any] | None) -> bytes:
+        head = {what: {"_index": self.name, **parameters}}
+        return b"".join(f"{json.dumps(line)}\n".encode() for line in (head, entry) if line is not None)
 
     def _send(self, lines: Sequence[bytes]) -> int:
         body = b"".join(lines)

@@ -325,10 +325,5 @@ _DEFERRED = {True: "yes", False: "no", None: f"maybe: more than {_MOST_BATCHES} 
 
 
 def _filter(condition: Filter) -> str:
-    """Write a filter as a person would, with its place in the schema file."""
-    if condition.raw is not None:
-        text = condition.raw
-    else:
-        values = ", ".join(str(value) for value in condition.values)
-        text = " ".join(filter(None, (condition.column, condition.op, values)))
-    return f"{text} ({condition.place.file.name}:{condition.place.line})"
+    """Write a filter with its place in the schema file."""
+    return f"{condition} ({condition.place.file.name}:{condition.place.line})"

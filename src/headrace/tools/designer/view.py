@@ -13,7 +13,6 @@ from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     Field,
-    Filter,
     GeoField,
     IndexSpec,
     JoinField,
@@ -53,7 +52,7 @@ def describe_schema(spec: IndexSpec, facts: DatabaseFacts) -> Json:
         "kind": "root",
         "key": spec.name,
         "line": spec.place.line,
-        "filters": [_filter(condition) for condition in spec.filters],
+        "filters": [str(condition) for condition in spec.filters],
         "soft_delete": None if spec.soft_delete is None else spec.soft_delete.column,
     }
 
@@ -107,7 +106,7 @@ def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
         "key": join.key,
         "line": join.place.line,
         "to_many": join.to_many,
-        "filters": [_filter(condition) for condition in join.filters],
+        "filters": [str(condition) for condition in join.filters],
         "limit": join.limit,
         "order": None if order is None else {"column": order.column, "descending": order.descending},
     }
@@ -154,10 +153,3 @@ def _names_of(table: Table, categories: str) -> list[str]:
 
 def _aggregate(path: FieldPath, field: AggregateField) -> Json:
     return {"at": path, "key": field.key, "op": field.op, "table": str(field.table), "column": field.column}
-
-
-def _filter(condition: Filter) -> str:
-    if condition.raw is not None:
-        return condition.raw
-    values = ", ".join(str(value) for value in condition.values)
-    return " ".join(filter(None, (condition.column, condition.op, values)))

@@ -16,6 +16,7 @@ from itertools import islice
 
 from headrace.assembly.digests import Digest, Sample, digest_of
 from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.model.chunks import chunked
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
@@ -129,16 +130,7 @@ class Comparison:
 
 def _chunks(digests: list[Digest]) -> Iterator[list[Digest]]:
     """Group digests into requests; a larger document has a request of its own."""
-    chunk: list[Digest] = []
-    size = 0
-    for digest in digests:
-        if chunk and (size + digest.size > _REQUEST_BYTES or len(chunk) >= _REQUEST_DOCUMENTS):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(digest)
-        size += digest.size
-    if chunk:
-        yield chunk
+    return chunked(digests, lambda digest: digest.size, lambda: _REQUEST_BYTES, _REQUEST_DOCUMENTS)
 
 
 @dataclass(frozen=True, slots=True)
