@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyspark
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 from headrace.capture import Offset
 from headrace.capture.signals import SignalFiles
@@ -52,8 +54,25 @@ _LONGEST_WAIT = 30.0
 _MOST_FAILURES = 3
 # A start finds the tables that these concern: it reads them again, or they wait alone.
 _OF_TABLES = frozenset({Kind.PUBLICATION, Kind.REPLICA_IDENTITY})
+_STOP_SECONDS = 8.0
+"""So long a mirror that was asked to end waits for the batch that is being written; the next start repeats it."""
 _OTHER_ENDS_WITHIN = 60.0
 """So long (seconds) a start waits for another mirror of its slot that ends."""
+
+
+def end_query(query: StreamingQuery, stopping: threading.Event) -> None:
+    """End a query once the batch that is being written is done.
+
+    Spark gives a batch some seconds and raises an error then, though nothing has failed: a large table, or a
+    lake far away, takes longer.
+    """
+    began = time.monotonic()
+    while query.isActive:
+        try:
+            query.stop()
+        except (PySparkException, Py4JJavaError):
+            if stopping.is_set() and time.monotonic() > began + _STOP_SECONDS:
+                return
 
 
 def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Event) -> MirrorRun:
@@ -267,7 +286,7 @@ class MirrorRun:
                 query.awaitTermination()  # raises what ended it
         finally:
             ending.set()
-            query.stop()
+            end_query(query, self._stopping)
 
     def _start_up_to_end(self, writer: DataStreamWriter, signals: SignalFiles) -> Iterator[StreamingQuery]:
         """Start the query that reads up to the log's present end; on an older PySpark one for each batch."""
