@@ -158,7 +158,10 @@ def mirror(
     """
     of_run, of_verify = once or reload, bool(tables) or repair
     if (of_run and action is not MirrorAction.RUN) or (of_verify and action is not MirrorAction.VERIFY):
-        raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
+        raise typer.BadParameter(
+            f"`headrace mirror {action.value}` takes no such argument: --once and --reload belong to "
+            "`headrace mirror`, tables and --repair to `headrace mirror verify`"
+        )
     if action is MirrorAction.CHECK:
         from headrace.cli.mirror_check import check_mirror
 

@@ -21,7 +21,7 @@ def check_mirror(context: CommandContext) -> bool:
     if context.as_json:
         terminal.data(_as_data(plan))
         return not plan.waiting
-    head = ("table", "mode", "rows, about", "size", "the next start")
+    head = ("table", "mode", "rows (estimate)", "size in PostgreSQL", "the next start")
     terminal.table(head, [_row(table) for table in plan.tables], right=(2, 3))
     for what, name in (("publication", plan.publication), ("slot", plan.slot)):
         if name is not None:
@@ -33,9 +33,11 @@ def check_mirror(context: CommandContext) -> bool:
     for table, error in sorted(plan.waiting.items()):
         terminal.warn(f"{table} will wait: {error.cause}. {error.remedy}")
     if plan.waiting:
-        terminal.warn(f"{_summary(plan)}; {quantity(len(plan.waiting), 'table')} will wait")
+        terminal.warn(
+            f"the mirror can start: {_summary(plan)}; {quantity(len(plan.waiting), 'table')} will wait"
+        )
     else:
-        terminal.done(_summary(plan))
+        terminal.done(f"ready to run: {_summary(plan)}")
     return not plan.waiting
 
 
@@ -51,19 +53,19 @@ def _as_data(plan: MirrorPlan) -> dict[str, object]:
 
 
 def _row(table: TablePlan) -> tuple[str, ...]:
-    rows = "never analyzed" if table.size.rows is None else f"{table.size.rows:,}"
+    rows = "unknown" if table.size.rows is None else f"{table.size.rows:,}"
     return str(table.table), table.mode, rows, size(table.size.size), _todo(table)
 
 
 def _todo(table: TablePlan) -> str:
     if table.complete is not None:
         altered = "" if table.why is None else f"{table.why}; "
-        return f"{altered}goes on at {format_lsn(table.complete)} of the log"
+        return f"{altered}continues from position {format_lsn(table.complete)}"
     return "loads it" if table.why is None else f"reads it again: {table.why}"
 
 
 def _summary(plan: MirrorPlan) -> str:
     if not plan.to_load:
-        return f"{quantity(len(plan.tables), 'table')}, all loaded: ready to run"
+        return f"{quantity(len(plan.tables), 'table')} loaded"
     loads = total(table.size for table in plan.to_load)
-    return f"{len(plan.to_load)} of {quantity(len(plan.tables), 'table')} to load: {loads}; ready to run"
+    return f"{len(plan.to_load)} of {quantity(len(plan.tables), 'table')} to load: {loads}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 NAME = "postgres_snapshot"
 _Session = TypeVar("_Session")
+_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""PySpark 4.0 and 4.1 do not know this option, and always take UTC."""
 
 _COMPARISONS: Mapping[str, ColumnComparison] = {
     "EqualTo": ColumnComparison.EQUAL,
@@ -91,7 +94,7 @@ class SnapshotReader(DataSourceReader):
 
     def __init__(self, options: SnapshotOptions, schema: StructType) -> None:
         self._options = options
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema: pa.Schema = to_arrow_schema(schema, **_UTC)
         self._conditions: list[PushedCondition] = []
 
     @property

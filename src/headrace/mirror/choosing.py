@@ -16,8 +16,8 @@ from headrace.reporter import Reporter
 
 _ABSENT = "the log has no table of this name: it may be a view, a partition, or unlogged"
 _NO_KEY = (
-    "no key tells changed rows apart; the table is taken in once it has a primary key, or REPLICA IDENTITY "
-    "FULL where the mode is not history"
+    "it has no primary key; add one, or set REPLICA IDENTITY FULL where the mode is current, and it is "
+    "mirrored"
 )
 
 

@@ -27,7 +27,14 @@ from headrace.mirror.observing import decide_each
 from headrace.mirror.plan import MirrorPlan, find_missing, plan_tables, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.source_log import check_log, find_risk, find_start, find_unsent, read_sent
+from headrace.mirror.source_log import (
+    check_log,
+    check_slot_exists,
+    find_risk,
+    find_start,
+    find_unsent,
+    read_sent,
+)
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -137,6 +144,7 @@ class MirroredLake:
         with reaching(self.lake):
             positions = self.notes.table.read()
             tables = self._chooser.read(positions.tables)
+        check_slot_exists(self._ends, positions)
         # Later the slot is the mirror's own, also while nothing is loaded yet.
         risk = None if self._was_set_up else find_risk(self._ends, positions)
         self._was_set_up = True

@@ -55,7 +55,7 @@ _MOST_FAILURES = 3
 # A start finds the tables that these concern: it reads them again, or they wait alone.
 _OF_TABLES = frozenset({Kind.PUBLICATION, Kind.REPLICA_IDENTITY})
 _STOP_SECONDS = 8.0
-"""So long a mirror that was asked to end waits for the batch that is being written; the next start repeats it."""
+"""So long a mirror that is asked to end waits for a batch; the next start repeats it."""
 _OTHER_ENDS_WITHIN = 60.0
 """So long (seconds) a start waits for another mirror of its slot that ends."""
 

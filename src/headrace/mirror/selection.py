@@ -237,7 +237,7 @@ def _with_leaves(
 def _shows_names(table: TableName, column: str) -> HeadraceError:
     return HeadraceError(
         Kind.BINDING,
-        f"the column {column} of {table} shows names of catalog objects, which RENAME alters in no row",
+        f"the column {column} of {table} shows names of catalog objects, which change without their row",
         f'Write types = {{ {column} = "text" }}, to have the names of the time when rows were written, or '
         f'exclude_columns = ["{column}"].',
     )

@@ -21,8 +21,8 @@ from headrace.postgres.setup import publication_too_young
 from headrace.postgres.slot import read_slot, slot_problem
 
 RELOAD = (
-    "Run `headrace mirror --reload`, or remove the lake's table headrace_positions before the next start: "
-    "all tables are read again then; in the mode history all versions end, and new ones begin."
+    "Run `headrace mirror --reload`: it reads all tables again. In the mode history all versions end, and "
+    "new ones begin."
 )
 _ANOTHER_SYSTEM = (
     "Correct the address. If pg_upgrade has made this server of the one before: run `headrace adopt "
@@ -47,6 +47,20 @@ def check_log(ends: MirrorEndpoints, known: LakePositions) -> None:
         if problem is not None:
             raise problem
     find_start(ends, known)
+
+
+def check_slot_exists(ends: MirrorEndpoints, known: LakePositions) -> None:
+    """Refuse a lake whose slot is gone: a new slot would look as if another program had moved the old one.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN.
+    """
+    if known.stream is None:
+        return
+    with connect(ends.url) as connection:
+        is_there = read_slot(connection, ends.slot) is not None
+    if not is_there:
+        find_start(ends, known)
 
 
 def find_risk(ends: MirrorEndpoints, known: LakePositions) -> str | None:

@@ -111,9 +111,10 @@ def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | Non
         name = names.get(column.number, former)
         for option, named in options.items():
             if former in named and name not in named:
+                bared = "" if option == "columns" else f" Without it the lake gets the values of {name}."
                 return _unfit(
                     f"the column {former} of {table.name}, which the file names, is called {name} now",
-                    f"Write {name} into {option} of its [[mirror.tables]], or leave {former} out.",
+                    f"Write {name} in place of {former} into {option} of its [[mirror.tables]].{bared}",
                 )
     return None
 
@@ -193,9 +194,10 @@ def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partitio
 
 
 def _absent(option: str, column: str, table: MirroredTable) -> HeadraceError:
+    bared = " A column that is taken out of masks comes into the lake unmasked." if option == "masks" else ""
     return _unfit(
-        f'{option}: the table {table.name} has no mirrored column "{column}"',
-        f"Write the column as it is called now, or leave it out. Mirrored are: {', '.join(table.columns)}.",
+        f'{option} of [[mirror.tables]]: the table {table.name} has no mirrored column "{column}"',
+        f"Write the column as it is called now. Mirrored are: {', '.join(table.columns)}.{bared}",
     )
 
 
@@ -223,9 +225,14 @@ def _key_remedy(table: MirroredTable) -> str:
 def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     # FULL tells rows by all of their values: enough to count them, not to follow one through its versions.
     if not table.key and (table.part.mode == "history" or not table.has_full_identity):
+        refuses = (
+            ""
+            if table.has_full_identity
+            else ", and PostgreSQL refuses UPDATE and DELETE of a published table without one"
+        )
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
-            f"the table {table.name} has no key: the log does not say which row of it was changed",
+            f"the table {table.name} has no key: the log does not say which row of it was changed{refuses}",
             _key_remedy(table),
         )
     absent = [name for name in table.key if name not in table.columns]

@@ -183,7 +183,7 @@ def _lacks(
         yield f"another program has written the lake's table {name} ({observed.other_commit})"
     # Unless the slot stood still for it.
     if observed.waits is not None and not observed.is_kept:
-        yield f"the table {name} waited: {observed.waits}"
+        yield f"the table {name} misses changes of the time while it waited: {observed.waits}"
     # The lake has the rows of the former condition; which others there are, only the database knows.
     if noted.where != table.part.where:
         yield f"other rows of {name} are wanted (where)"
@@ -233,7 +233,7 @@ def _alter(table: MirroredTable, noted: TablePosition, lake: LakeTable) -> Actio
     alteration = plan_alteration(lake.schema, table.lake_schema, keeps=table.rules.keeps, highest=highest)
     if alteration.needs_load or table.is_known_by_content:
         return Load(
-            f"columns of {table.name}, or what the file says of them, have changed: their values must be read"
+            f"columns of {table.name} were altered, or the file's settings for them: the lake lacks values"
         )
     return Alter(alteration)
 

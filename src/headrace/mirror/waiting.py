@@ -141,7 +141,7 @@ class WaitingTables:
         remedy = f" {error.remedy}" if error.remedy else ""
         text = f"the table {name} waits: {error.cause}.{remedy} The others go on"
         if self.tries_again:
-            text += f". A changed file is read at the next start; trying again in {pause:.0f} s"
+            text += f". If you edit the mirror's file, restart it; trying again in {pause:.0f} s"
         self._report.warning(text)
 
     def remove(self, name: TableName) -> None:

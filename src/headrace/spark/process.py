@@ -13,6 +13,7 @@ import importlib.util
 import os
 import runpy
 import sys
+from pathlib import Path
 from types import ModuleType
 
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
@@ -61,11 +62,19 @@ def import_after_fork(package: str) -> None:
     os.register_at_fork(after_in_child=import_package)
 
 
+def _can_be_planned_late() -> bool:
+    """Tell whether the daemon does without the package; those of PySpark 4.0 and 4.1 import parts of it."""
+    spec = importlib.util.find_spec("pyspark")
+    places = () if spec is None else spec.submodule_search_locations or ()
+    return any(Path(place, "sql", "streaming", "datasource.py").exists() for place in places)
+
+
 def main() -> None:
     """Run the module that the command line names as the main one."""
     preloaded, _, module, *arguments = sys.argv[1:]
     if module == _DAEMON and arguments != [_WORKER]:
-        import_after_fork("pyspark")
+        if _can_be_planned_late():
+            import_after_fork("pyspark")
         if not set(arguments) <= _WITHOUT_ARROW:
             os.register_at_fork(after_in_child=leave_out_pandas)
     else:

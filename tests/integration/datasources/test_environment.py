@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark import accumulators
 from pyspark.errors import AnalysisException
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, Kind
 from headrace.spark import register
+from headrace.spark.environment import passes_position
 from headrace.spark.session import silence
 
 
@@ -75,7 +77,8 @@ def test_of_a_trace_our_error_is_the_last_and_nearly_the_only_line(spark: SparkS
 
 
 def test_a_java_that_goes_first_leaves_no_trace_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    server = accumulators._start_update_server("secret", is_unix_domain_sock=False)
+    given: dict[str, Any] = {"is_unix_domain_sock": False} if passes_position(pyspark.__version__) else {}
+    server = accumulators._start_update_server("secret", **given)
     try:
         context = SimpleNamespace(_accumulatorServer=server)
         assert "Traceback" in ended(server, capfd), "else there is nothing to be kept away"

@@ -97,6 +97,12 @@ def test_a_slot_that_was_dropped_and_made_again_is_a_gap_until_everything_is_rea
     with connect(url) as connection:
         drop_slot(connection, SLOT, timeout=60)
         execute(connection, "DELETE FROM t WHERE id % 2 = 0")
+    with pytest.raises(HeadraceError, match="headrace mirror --reload") as refused:
+        mirror_of(url, tmp_path)
+    assert refused.value.kind is Kind.SLOT_UNKNOWN
+    with connect(url) as connection:
+        assert read_slot(connection, SLOT) is None, "a new one would look like one that another program moved"
+        execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (SLOT,))
     mirror = mirror_of(url, tmp_path)
     with pytest.raises(HeadraceError, match="headrace mirror --reload"):
         mirror.prepare()

@@ -73,8 +73,8 @@ def test_tables_that_patterns_match_and_that_cannot_be_followed_are_left_out_and
     plan = mirror.plan()
     found = {table.name: why.partition(":")[0] for table, why in plan.left_out.items()}
     assert found == {
-        "staging": "no key tells changed rows apart; the table is taken in once it has a primary key, or "
-        "REPLICA IDENTITY FULL where the mode is not history",
+        "staging": "it has no primary key; add one, or set REPLICA IDENTITY FULL where the mode is current, "
+        "and it is mirrored",
         "owned": "an extension owns it",
         "quick": "it is unlogged",
     }

@@ -24,4 +24,4 @@ def test_options_of_the_other_action_are_refused(
     with pytest.raises(SystemExit) as ended:
         main(["mirror", *words])
     assert ended.value.code == 2
-    assert "tables and --repair are for verify" in " ".join(capsys.readouterr().err.split())
+    assert "tables and --repair to `headrace mirror verify`" in " ".join(capsys.readouterr().err.split())

@@ -88,7 +88,11 @@ WRITTEN = replace(LIVE, other_commit="WRITE, version 4")
         (replace(T, relation=2), WRITTEN, "dropped and created again"),
         (T, WRITTEN, "another program has written the lake's table t (WRITE, version 4)"),
         (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
-        (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
+        (
+            T,
+            replace(LIVE, waits="a value did not fit"),
+            "the table t misses changes of the time while it waited: a value did not fit",
+        ),
         (with_options(T, where="id > 1"), LIVE, "where"),
         (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),
         (table_of("a", "c"), replace(LIVE, noted=replace(NOTED, altered=101)), "altered again before"),

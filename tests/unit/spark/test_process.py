@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
+import pytest
+
 from headrace.pipeline.stream.documents_source import READER
+from headrace.spark.environment import passes_position
 
 _MODULE = """
 import json, sys
@@ -40,6 +44,7 @@ def loaded_in_a_process(folder: Path, preloaded: str, argument: str) -> set[str]
     return set(found)
 
 
+@pytest.mark.skipif(not passes_position(pyspark.__version__), reason="documents need PySpark 4.2")
 def test_a_worker_has_what_documents_need_and_nothing_that_reads_files(tmp_path: Path) -> None:
     loaded = loaded_in_a_process(tmp_path, READER, "pyspark.worker")
     assert {"headrace", "psycopg", "pyarrow"} <= loaded
