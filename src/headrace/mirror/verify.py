@@ -172,15 +172,20 @@ class LakeComparer:
 
     def _keep_mirrors_away(self, held: contextlib.ExitStack) -> None:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
-        held.enter_context(SlotLock(self.ends.url, self.ends.slot))
-        self._keeps_away = True
-        held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
-        if self._is_followed():
-            raise HeadraceError(
-                Kind.SLOT_IN_USE,
-                f"the mirror of the slot {self.ends.slot} runs; two programs cannot write its tables",
-                "Stop it, and repair then.",
-            )
+        try:
+            held.enter_context(SlotLock(self.ends.url, self.ends.slot))
+            self._keeps_away = True
+            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
+            if not self._is_followed():
+                return
+        except HeadraceError as error:
+            if error.kind is not Kind.SLOT_IN_USE:
+                raise
+        raise HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"the mirror of the slot {self.ends.slot} runs; two programs cannot write its tables",
+            "Stop it, and repair then.",
+        )
 
     def _compare_alone(self, name: TableName, known: TablePosition, *, repair: bool) -> TableComparison:
         """Compare one table; where that is not possible, only this one is not compared."""

@@ -194,4 +194,6 @@ class WaitingTables:
             )
             for name, table in sorted(self.tables.items())
         ]
-        return ErrorGroup(errors) if errors else None
+        if not errors:
+            return None
+        return errors[0] if len(errors) == 1 else ErrorGroup(errors)

@@ -62,7 +62,7 @@ def test_a_column_that_the_file_names_and_that_was_renamed_lets_its_table_wait(
         found = FollowedMirror.of(url, tmp_path, SLOT, part).waiting()
     assert Kind.BINDING.value in found
     assert "the column v of a, which the file names, is called other now" in found
-    assert f"Write other into {next(iter(choice))}" in found
+    assert f"Write other in place of v into {next(iter(choice))}" in found
     assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
     said: dict[str, Any] = {
         name: ["other" if column == "v" else column for column in columns] for name, columns in choice.items()

@@ -67,7 +67,7 @@ def test_tables_that_patterns_match_and_that_cannot_be_followed_are_left_out_and
     )
     mirror, tables, told = prepared(url, config_of(tmp_path))
     assert tables == [A, B]
-    assert [text for text in told.texts if "left out: staging (no key" in text]
+    assert [text for text in told.texts if "left out: staging (it has no primary key" in text]
     assert len([text for text in told.texts if "left out" in text]) == 1
     assert not mirror.is_altered()
     plan = mirror.plan()

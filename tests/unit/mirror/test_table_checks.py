@@ -120,15 +120,15 @@ def noted(table: MirroredTable) -> TablePrint:
 @pytest.mark.parametrize(
     ("before", "told"),
     [
-        (table({"name": "redact"}), "Write other into masks"),
-        (table({}, options={"columns": ("id", "name")}, columns=("id", "name")), "Write other into columns"),
+        (table({"name": "redact"}), "Write other in place of name into masks"),
+        (table({}, options={"columns": ("id", "name")}, columns=("id", "name")), "Write other in place of name into columns"),
         (
             table(
                 {},
                 options={"exclude_columns": ("name",)},
                 columns=("id", "score", "born", "seen", "_seen_day"),
             ),
-            "Write other into exclude_columns",
+            "Write other in place of name into exclude_columns",
         ),
     ],
 )

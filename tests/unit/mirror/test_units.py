@@ -101,8 +101,12 @@ WRITTEN = replace(LIVE, other_commit="WRITE, version 4")
             replace(LIVE, noted=replace(NOTED, altered=101, catalog=with_file(T, 1).catalog)),
             "again",
         ),
-        (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t, or what the file"),
-        (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t, or what the file"),
+        (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t were altered, or the file"),
+        (
+            replace(table_of("a", "c"), key=(), has_full_identity=True),
+            LIVE,
+            "columns of t were altered, or the file",
+        ),
     ],
 )
 def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: ObservedTable, why: str) -> None:
