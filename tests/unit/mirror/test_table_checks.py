@@ -57,10 +57,10 @@ def table(
         (
             table({"email": "redact", "id": "null"}, "x", "day(y)"),
             [
-                'masks: the table users has no mirrored column "email"',
+                'masks of [[mirror.tables]]: the table users has no mirrored column "email"',
                 "masks: the column id of users belongs to the key",
-                'partition_by: the table users has no mirrored column "x"',
-                'partition_by: the table users has no mirrored column "y"',
+                'partition_by of [[mirror.tables]]: the table users has no mirrored column "x"',
+                'partition_by of [[mirror.tables]]: the table users has no mirrored column "y"',
             ],
         ),
         (
@@ -121,7 +121,10 @@ def noted(table: MirroredTable) -> TablePrint:
     ("before", "told"),
     [
         (table({"name": "redact"}), "Write other in place of name into masks"),
-        (table({}, options={"columns": ("id", "name")}, columns=("id", "name")), "Write other in place of name into columns"),
+        (
+            table({}, options={"columns": ("id", "name")}, columns=("id", "name")),
+            "Write other in place of name into columns",
+        ),
         (
             table(
                 {},
