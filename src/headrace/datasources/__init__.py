@@ -26,8 +26,15 @@ def register(spark: SparkSession) -> None:
     """
     check_version("postgres_cdc")
     check_workers(spark)
-    from headrace.datasources.postgres_cdc import PostgresCdc  # noqa: PLC0415 - PySpark is loaded only
-    from headrace.datasources.postgres_snapshot import PostgresSnapshot  # noqa: PLC0415 - when asked for
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - PySpark is loaded only when asked for
 
-    spark.dataSource.register(PostgresCdc)
-    spark.dataSource.register(PostgresSnapshot)
+    from headrace.datasources.postgres_cdc import PostgresCdc  # noqa: PLC0415 - as above
+    from headrace.datasources.postgres_snapshot import PostgresSnapshot  # noqa: PLC0415 - as above
+
+    for source in (PostgresCdc, PostgresSnapshot):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # PySpark 4.0 takes no source by the name of one that it has found by itself.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
