@@ -10,6 +10,7 @@ import copy
 import enum
 import inspect
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogFormat, LogLevel, configure_logging
 from headrace.reporter import SilentReporter
 
 if TYPE_CHECKING:
-    from headrace.errors import HeadraceError
     from headrace.mirror.mirrored_lake import MirroredLake
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
@@ -245,3 +246,17 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
 def examples_of(command: Any) -> list[str]:
     """Return the command lines that a command's help shows."""
     return [line.strip() for line in command.epilog.splitlines()[2:]]
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """Return the names of `--public-hosts`.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    names = tuple(filter(None, re.split(r"[,\s]+", text)))
+    for name in names:
+        if "/" in name or "@" in name:
+            remedy = "Write HOST, or HOST:PORT, separated by commas."
+            raise HeadraceError(Kind.USAGE, f"--public-hosts: {name!r} is not a host", remedy)
+    return names

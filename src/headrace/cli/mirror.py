@@ -7,8 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from headrace.cli import terminal
-from headrace.cli.context import CommandContext
-from headrace.cli.run import host_names
+from headrace.cli.context import CommandContext, host_names
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.load import load_deployment
 from headrace.logs import LogFormat, WorkerLogs, add_to_each_line

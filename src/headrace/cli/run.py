@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Sequence
 
 from headrace.cli import terminal
-from headrace.cli.context import CommandContext
+from headrace.cli.context import CommandContext, host_names
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import reload_by_signal, stopping_by_signals
 from headrace.config.deployment import OnGap
-from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogFormat, add_to_each_line
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
@@ -76,17 +74,3 @@ def run_deployment(
         with terminal.timed(), Narrator(running.board, time.monotonic, draw=draw):
             running.execute()
     report.done("stopped")
-
-
-def host_names(text: str) -> tuple[str, ...]:
-    """Return the names of `--public-hosts`.
-
-    Raises:
-        HeadraceError: USAGE.
-    """
-    names = tuple(filter(None, re.split(r"[,\s]+", text)))
-    for name in names:
-        if "/" in name or "@" in name:
-            remedy = "Write HOST, or HOST:PORT, separated by commas."
-            raise HeadraceError(Kind.USAGE, f"--public-hosts: {name!r} is not a host", remedy)
-    return names

@@ -29,3 +29,11 @@ def test_a_mirror_needs_the_library_of_its_own_format_alone(tmp_path: Path, kind
     code = _CODE.format(kind=kind, absent=absent, location=tmp_path)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_of_a_mirror_loads_nothing_of_the_query_for_documents() -> None:
+    """That needs PySpark 4.2, and a mirror runs on 4.0 too."""
+    found = "[name for name in sys.modules if '.pipeline.stream' in name]"
+    program = f"import sys, headrace.cli.mirror; print({found})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
