@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.binding import BindingFinding
@@ -36,28 +36,35 @@ def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    calls = dict.fromkeys(
-        (condition, (schema or _OWN_SCHEMA, name))
-        for spec in specs
-        for _, condition in spec.conditions()
-        if condition.raw and not condition.unsafe
-        for schema, name in called_functions(condition.raw)
-    )
+    calls = dict.fromkeys(_find_calls(specs))
     if not calls:
         return []
-    names = sorted({function for _, function in calls})
-    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
-    volatilities = {
-        (schema, name): is_volatile
-        for schema, name, is_volatile, is_stable in rows
-        # PostgreSQL's own stable functions depend on settings that a reading session pins.
-        if is_volatile or (is_stable and schema != _OWN_SCHEMA)
-    }
+    volatilities = _read_volatilities(session, sorted({function for _, function in calls}))
     return [
         _function_finding(condition, function, is_volatile=volatilities[function])
         for condition, function in calls
         if function in volatilities
     ]
+
+
+def _find_calls(specs: Iterable[IndexSpec]) -> Iterator[tuple[Filter, Function]]:
+    """Yield the functions that raw filters call, unless a filter is accepted as it is."""
+    for spec in specs:
+        for _, condition in spec.conditions():
+            if condition.raw and not condition.unsafe:
+                for schema, name in called_functions(condition.raw):
+                    yield condition, (schema or _OWN_SCHEMA, name)
+
+
+def _read_volatilities(session: ReadSession, names: Sequence[Function]) -> dict[Function, bool]:
+    """Read which functions may give another value at another reading, and whether they are VOLATILE."""
+    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
+    return {
+        (schema, name): is_volatile
+        for schema, name, is_volatile, is_stable in rows
+        # PostgreSQL's own stable functions depend on settings that a reading session pins.
+        if is_volatile or (is_stable and schema != _OWN_SCHEMA)
+    }
 
 
 def _function_finding(condition: Filter, name: Function, *, is_volatile: bool) -> BindingFinding:

@@ -49,10 +49,14 @@ def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
     problem = f"({', '.join(key)}) is no key of {table.name}: "
     if same:
         return _nearly_key(table, same[0], problem)
-    primary = [unique for unique in table.unique_keys if unique.primary and unique.immediate]
-    write = f"Write `primary_key: [{', '.join(table.primary_key)}]`."
-    remedy = write if primary else "Add a primary key to the table."
-    return Advice(f"{problem}no valid unique index has exactly these columns, all NOT NULL", remedy)
+    cause = f"{problem}no valid unique index has exactly these columns, all NOT NULL"
+    return Advice(cause, _another_key(table))
+
+
+def _another_key(table: Table) -> str:
+    if any(unique.primary and unique.immediate for unique in table.unique_keys):
+        return f"Write `primary_key: [{', '.join(table.primary_key)}]`."
+    return "Add a primary key to the table."
 
 
 def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:

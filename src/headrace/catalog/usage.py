@@ -25,6 +25,12 @@ Usage = Mapping[TableName, frozenset[str]]
 _WORD = re.compile(r'"(?:[^"]|"")+"|[^\W\d][\w$]*')
 
 
+def _raw_words(spec: IndexSpec) -> set[str]:
+    """Return the words of raw filters; that SQL is not parsed, so any of them may be a column."""
+    raws = (condition.raw or "" for _, condition in spec.conditions())
+    return {folded(word) for raw in raws for word in _WORD.findall(raw)}
+
+
 def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName, frozenset[str]]:
     """Return the columns that the documents of `specs` read, by table; every named table has an entry.
 
@@ -34,9 +40,7 @@ def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName
     for spec in specs:
         for table, names in _index_columns(spec):
             used.setdefault(table, set()).update(names)
-        # Raw SQL is not parsed: any word in it may be a column.
-        raws = (condition.raw or "" for _, condition in spec.conditions())
-        words = {folded(word) for raw in raws for word in _WORD.findall(raw)}
+        words = _raw_words(spec)
         for table in spec.tables():
             if words and table in catalog:
                 used[table].update(column.name for column in catalog[table].columns if column.name in words)

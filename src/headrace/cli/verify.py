@@ -75,7 +75,11 @@ def _print_conclusion(report: Report) -> None:
         part = "" if report.sample is None else ", as far as the sample shows"
         repaired = f": {report.repaired:,} rebuilt" if report.repaired else ""
         terminal.done(f"{report.alias} is what the database says{part}{repaired}")
-        return
+    else:
+        _print_remedies(report)
+
+
+def _print_remedies(report: Report) -> None:
     fenced = 0 if report.repair is None else report.repair.fenced
     fenced = fenced or sum(drift.ahead for drift in report.drift.values())
     if report.wrong > report.repaired:

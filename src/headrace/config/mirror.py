@@ -105,14 +105,17 @@ class MirroredTables(FileModel):
         for pattern in self.patterns:
             if pattern.exact is not None and self._is_excluded(pattern.exact):
                 raise ValueError(f"exclude: it matches {pattern.exact}, which tables names itself")
+        self._check_columns_once()
+        if self.soft_delete and self.mode != "current":
+            raise ValueError(f'soft_delete: mode "{self.mode}" keeps deleted rows anyway; leave it out')
+        return self
+
+    def _check_columns_once(self) -> None:
         for name in (*self.types, *self.on_value):
             if name in self.masks:
                 raise ValueError(f"masks: the column {name} is masked; leave it out of types and on_value")
         for name in self.types.keys() & self.on_value.keys():
             raise ValueError(f"types and on_value: name the column {name} in one of them")
-        if self.soft_delete and self.mode != "current":
-            raise ValueError(f'soft_delete: mode "{self.mode}" keeps deleted rows anyway; leave it out')
-        return self
 
     @property
     def partitions(self) -> tuple[Partition, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
@@ -197,14 +197,18 @@ class CdcOptions(DatabaseOptions):
                 'where: of several tables write JSON: {"public.users": "age > 17"}': None in self.where,
                 'columns: of several tables write JSON: {"public.users": ["id"]}': None in self.columns,
             }
-        for option, by_table in (("where", self.where), ("columns", self.columns)):
-            for table in filter(None, by_table):
-                is_followed = not self.tables or any(pattern.matches(table) for pattern in self.tables)
-                problems[f"{option} names {table}, which is not followed"] = not is_followed
+        problems |= dict.fromkeys(self._find_unfollowed(), True)
         for problem, is_there in problems.items():
             if is_there:
                 raise ValueError(problem)
         return self
+
+    def _find_unfollowed(self) -> Iterator[str]:
+        """Yield the options that name a table which is not among `tables`."""
+        for option, by_table in (("where", self.where), ("columns", self.columns)):
+            for table in filter(None, by_table):
+                if self.tables and not any(pattern.matches(table) for pattern in self.tables):
+                    yield f"{option} names {table}, which is not followed"
 
     @property
     def conditions(self) -> dict[TableName, str]:

@@ -81,16 +81,20 @@ def plan_alteration(old: pa.Schema, new: pa.Schema, *, keeps: bool, highest: int
         fields += _kept_fields(old, new, sources)
     # The lake's own columns say nothing of the database: they are carried over by their names.
     sources |= {name: name for name in _own_names(old) & _own_names(new)}
-    # Others were altered without a rewrite, and have their values as the lake has them.
-    altered = [field for own, field in pairs if _has_other_nulls(own, field) or not _shows_same(own, field)]
+    altered = [field for own, field in pairs if not _keeps_values(own, field)]
     has_same_key = _key(old) == _key(new) and not any(KEY in field.metadata for field in altered)
-    known = {number for number, _ in before}
-    added = {int(number): field.name for (number, _), field in after.items() if number not in known}
+    added = _added(before, after)
     # A column that was there before, and was not mirrored so, has values that only the database knows.
     is_older = any(number <= highest for number in added)
     is_remasked = len(pairs) + len(added) < len(after)
     needs_load = bool(altered) or not has_same_key or is_older or is_remasked
     return Alteration(pa.schema(fields), sources, tuple(added.values()), needs_load, has_same_key)
+
+
+def _added(before: Mapping[_Identity, pa.Field], after: Mapping[_Identity, pa.Field]) -> dict[int, str]:
+    """Return the name of each column whose number was not there before."""
+    known = {number for number, _ in before}
+    return {int(number): field.name for (number, _), field in after.items() if number not in known}
 
 
 def _identity(field: pa.Field) -> _Identity:
@@ -155,6 +159,11 @@ def altered_rows(
                 column = pc.if_else(mode.present(batch), defaults[field.name].cast(field.type), column)
             columns.append(column)
         yield pa.RecordBatch.from_arrays(columns, schema=alteration.schema)
+
+
+def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
+    """Tell whether a column that was altered without a rewrite has its values as the lake has them."""
+    return not _has_other_nulls(old, new) and _shows_same(old, new)
 
 
 def _shows_same(old: pa.Field, new: pa.Field) -> bool:

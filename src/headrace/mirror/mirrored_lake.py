@@ -176,13 +176,7 @@ class MirroredLake:
         except HeadraceError as error:
             if len(tables) == 1 or not concerns_table(error):
                 raise
-            for name in tables:
-                try:
-                    publish(tables=[name])
-                except HeadraceError as problem:
-                    if not concerns_table(problem):
-                        raise
-                    problems[name] = problem
+            problems = _find_unpublishable(tables, publish)
             if len(problems) == len(tables):
                 raise  # it is nothing of theirs
         self._chooser.let_wait(problems, tables, known)
@@ -362,6 +356,21 @@ class MirroredLake:
             else:
                 shown[str(name)] = TableStatus("loading" if name in loading else "live", complete)
         self.board.show(phase, shown)
+
+
+def _find_unpublishable(
+    tables: Iterable[TableName], publish: Callable[..., object]
+) -> dict[TableName, HeadraceError]:
+    """Publish tables one by one; return why some cannot be."""
+    problems = {}
+    for name in tables:
+        try:
+            publish(tables=[name])
+        except HeadraceError as problem:
+            if not concerns_table(problem):
+                raise
+            problems[name] = problem
+    return problems
 
 
 def _differs(before: MirroredTable, now: MirroredTable) -> bool:

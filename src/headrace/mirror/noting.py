@@ -78,9 +78,7 @@ class LakeNotes:
                 lake = self._ends.lake.open(name) if is_new else None
                 tables[name] = self._reach(position, offset, reached, lake)
                 if name in followed:
-                    leaves, catalog = followed[name].leaves, followed[name].catalog
-                    sent = (published and published.of(name)) or position.sent
-                    tables[name] = replace(tables[name], leaves=leaves, catalog=catalog, sent=sent)
+                    tables[name] = _as_followed(tables[name], followed[name], published)
         self.positions = LakePositions(tables, dict(stream))
         self.table.write(self.positions)
         # The slot may be confirmed behind this, and then nobody has the changes but this machine's disk.
@@ -171,3 +169,9 @@ class LakeNotes:
                 "written meanwhile is not in the log",
                 "Start again: tables that may lack something are read again.",
             )
+
+
+def _as_followed(position: TablePosition, table: MirroredTable, published: Published | None) -> TablePosition:
+    """Return a table's position with what the database had of it when its changes were written."""
+    sent = (published and published.of(table.name)) or position.sent
+    return replace(position, leaves=table.leaves, catalog=table.catalog, sent=sent)

@@ -31,6 +31,13 @@ Values = tuple[str | None, ...]
 """The texts of the columns that decide, of one partition."""
 
 
+def _create_folder(folder: FileSystem, partition: Mapping[str, str | None]) -> str:
+    """Create the folder of a partition; return its path below the table's."""
+    below = "".join(f"{partition_folder(*level)}/" for level in partition.items())
+    folder.create_dir(below)
+    return below
+
+
 def write_partitions(
     table: TableName,
     folder: FileSystem,
@@ -87,10 +94,7 @@ def write_partitions(
                 parts, key=lambda values: [(text is not None, text or "") for text in values]
             ):
                 partition = dict(zip(partition_by, values, strict=True))
-                levels = partition.items() if in_folders else ()
-                below = "".join(f"{partition_folder(*level)}/" for level in levels)
-                if below:
-                    folder.create_dir(below)
+                below = _create_folder(folder, partition) if in_folders else ""
                 rows = map(reader.get_batch, parts[values])
                 files += write_files(
                     folder, own, rows, target_bytes, below=below, partition=partition, options=options

@@ -223,17 +223,26 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
     return tuple(_facts(row, version) for row in rows)
 
 
+def _recorded(letter: str, indexes: Sequence[tuple[Any, ...]]) -> RecordedIdentity:
+    kind = _KINDS[letter]
+    chosen = next((index for index, _, _, is_identity in indexes if is_identity), None)
+    # Where its index was dropped, the server still says `index`, and old rows carry nothing.
+    return RecordedIdentity("nothing" if kind == "index" and chosen is None else kind, chosen)
+
+
+def _computed(columns: Sequence[tuple[Any, ...]], letter: str) -> frozenset[str]:
+    """Return the columns that are generated so: `s`tored or `v`irtual."""
+    return frozenset(name for name, _, how in columns if how == letter)
+
+
 def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
     root_schema, root, schema, name, kind, persistence, identity, owned, columns, indexes, lists, silent = row
     usable = tuple(
         UniqueIndex(index, tuple(keys), primary) for index, keys, primary, _ in indexes if keys is not None
     )
     names = tuple(column for column, _, _ in columns)
-    kind_now = _KINDS[identity]
-    chosen = next((index for index, _, _, is_identity in indexes if is_identity), None)
-    # Where its index was dropped, the server still says `index`, and old rows carry nothing.
-    current = RecordedIdentity("nothing" if kind_now == "index" and chosen is None else kind_now, chosen)
-    stored, virtual = (frozenset(name for name, _, how in columns if how == letter) for letter in "sv")
+    current = _recorded(identity, indexes)
+    stored, virtual = _computed(columns, "s"), _computed(columns, "v")
     ruled = version >= SENDS_GENERATED_SINCE
     return IdentityFacts(
         table=TableName(schema, name),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -270,7 +270,7 @@ class _Publisher:
 
     def plan(self, tables: Sequence[TableName], *, create: bool) -> SetupPlan:
         """Plan to create the publication, or to extend it by those of `tables` that it does not have."""
-        publication, existing, slot = self.publication, self.existing, self.slot
+        publication, existing = self.publication, self.existing
         found = read_identities(self.connection, tables)
         missing = unpublished_tables(found, existing)
         if existing is not None:
@@ -278,12 +278,7 @@ class _Publisher:
         added = [facts for facts in found if facts.root in missing]
         selections = self._selections(added)
         refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
-        # pgoutput looks publications up as of each change: at the slot's beginning there was none.
-        if existing is None and slot is not None:
-            refused.append(publication_too_young(publication, slot))
-        if existing is not None and missing and not (create and existing.own):
-            sql = in_one_transaction(add_tables(publication, missing, slot, selections))
-            refused.append(_not_published(publication, missing, sql))
+        refused += self._refusals(missing, selections, create=create)
         sender = Sender(publication, existing, altered=create)
         for facts in added:
             refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
@@ -291,10 +286,22 @@ class _Publisher:
         steps = (
             *(() if existing is not None else (create_publication(publication, version),)),
             *sender.steps(held_stored(facts, None) for facts in found),
-            *add_table_steps(missing, publication, slot, selections),
+            *add_table_steps(missing, publication, self.slot, selections),
         )
         statements = tuple(chain.from_iterable(step.statements for step in steps))
         return SetupPlan((replace(steps[0], statements=statements),) if steps else (), refused=tuple(refused))
+
+    def _refusals(
+        self, missing: Sequence[TableName], selections: Selections, *, create: bool
+    ) -> Iterator[HeadraceError]:
+        """Yield why the publication itself cannot be created or extended."""
+        publication, existing, slot = self.publication, self.existing, self.slot
+        # pgoutput looks publications up as of each change: at the slot's beginning there was none.
+        if existing is None and slot is not None:
+            yield publication_too_young(publication, slot)
+        if existing is not None and missing and not (create and existing.own):
+            sql = in_one_transaction(add_tables(publication, missing, slot, selections))
+            yield _not_published(publication, missing, sql)
 
     def _selections(self, added: Iterable[IdentityFacts]) -> Selections:
         """Return what is published of each added table of which not everything is."""

@@ -257,14 +257,18 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:
-        why, remedy = f"nobody reads the slot {slot.name!r}", _START
-        if running := applied.find_running():
-            why = f"the run ({running}) does not read the slot {slot.name!r} now"
-            remedy = "`headrace status` says what it waits for."
-        return why, remedy
+        return _why_unread(applied, slot.name)
     if slot.current < awaited:
         return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
     return ("the pipeline is behind", "`headrace status` and `headrace lag` say more; it may take longer.")
+
+
+def _why_unread(applied: AppliedPosition, slot: str) -> tuple[str, str]:
+    running = applied.find_running()
+    if running is None:
+        return f"nobody reads the slot {slot!r}", _START
+    why = f"the run ({running}) does not read the slot {slot!r} now"
+    return why, "`headrace status` says what it waits for."
 
 
 def wait_until_applied(

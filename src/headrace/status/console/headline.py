@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError
 from headrace.model.units import are, duration, quantity
 from headrace.postgres.slot import SlotFacts
-from headrace.status.board import IndexPhase, View
+from headrace.status.board import IndexPhase, IndexStatus, View
 from headrace.status.console.events import Tone
 from headrace.status.console.formats import age_text, moment_text
 from headrace.status.console.history import History
@@ -115,6 +115,13 @@ def _filling(view: View) -> str:
     return f"{len(filled)} of {indexes} being filled: {names}{more}{about}"
 
 
+def _quarantine_notice(sink: str, index: IndexStatus) -> Notice:
+    where, option = (f"{sink}/", f" --sink {sink}") if sink else ("", "")
+    held = f"{quantity(index.quarantined, 'document')} in quarantine"
+    command = f"headrace quarantine list {index.name}{option}"
+    return Notice(f"{where}{index.name}: {held}: the cluster refused them", f"see why with: {command}")
+
+
 def make_notices(view: View, history: History) -> Iterator[Notice]:
     """Yield what a person should know or do, the slot first."""
     if view.slot is not None:
@@ -131,10 +138,7 @@ def make_notices(view: View, history: History) -> Iterator[Notice]:
             yield Notice(f"{index.name}: {index.error}")
     for sink_name, index in view.all_indexes():
         if index.quarantined:
-            where, option = (f"{sink_name}/", f" --sink {sink_name}") if sink_name else ("", "")
-            held = f"{quantity(index.quarantined, 'document')} in quarantine"
-            command = f"headrace quarantine list {index.name}{option}"
-            yield Notice(f"{where}{index.name}: {held}: the cluster refused them", f"see why with: {command}")
+            yield _quarantine_notice(sink_name, index)
     for warning in view.warnings:
         yield Notice(warning, tone="plain")
 

@@ -90,13 +90,17 @@ class _Place:
     fields: tuple[Field, ...]
 
 
+def _apply_to_fields(text: str, edit: Edit, facts: DatabaseFacts, place: _Place) -> str:
+    if edit.op == "aggregate" or edit.on:
+        return add_item(text, edit.at, "fields", _addition(edit, facts, place))
+    return _without(text, edit, facts, place)
+
+
 def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
     """Apply an edit that needs the table."""
     place = _find(parse(text, "schema", "index"), edit.at, facts)
-    if edit.op == "aggregate" or (edit.op in ("column", "relation") and edit.on):
-        return add_item(text, edit.at, "fields", _addition(edit, facts, place))
-    if edit.op in ("column", "relation"):
-        return _without(text, edit, facts, place)
+    if edit.op in ("aggregate", "column", "relation"):
+        return _apply_to_fields(text, edit, facts, place)
     name = "" if edit.column is None else write_name(_column_of(place.table, edit.column).name)
     if edit.op == "soft_delete":
         return set_word(text, edit.at, "soft_delete", f"{{column: {name}}}" if name else None)

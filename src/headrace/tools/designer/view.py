@@ -78,17 +78,28 @@ def _node(
     owned = list(owned_fields(fields, at))
     table = facts.catalog.tables.get(name)
     columns = () if table is None else table.columns
-    relations = () if table is None else find_relations(facts.catalog, table, key)
     return {
         "at": at,
         "table": str(name),
         "missing": table is None,
-        "primary_key": () if table is None else table.primary_key,
-        "columns": [_column(name, column, owned, facts) for column in columns],
-        "relations": [_relation(relation, owned, facts) for relation in relations],
+        **_offered(table, key, owned, facts),
         "aggregates": [_aggregate(path, field) for path, field in owned if isinstance(field, AggregateField)],
         "others": [{"at": path, "key": field.key} for path, field in owned if _is_other(field, columns)],
         "joins": [_join(path, field, facts) for path, field in owned if isinstance(field, JoinField)],
+    }
+
+
+def _offered(
+    table: Table | None, key: tuple[str, ...], owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+) -> Json:
+    """Describe what a table has that a document can take."""
+    if table is None:
+        return {"primary_key": (), "columns": [], "relations": []}
+    relations = find_relations(facts.catalog, table, key)
+    return {
+        "primary_key": table.primary_key,
+        "columns": [_column(table.name, column, owned, facts) for column in table.columns],
+        "relations": [_relation(relation, owned, facts) for relation in relations],
     }
 
 
