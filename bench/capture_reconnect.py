@@ -1,6 +1,6 @@
 """How soon do changes come again when the server's sender is killed? `python bench/capture_reconnect.py`.
 
-From pg_terminate_backend on the walsender to the next change, committed right behind it, in Arrow.
+From pg_terminate_backend on the walsender to the next change, committed right after it, in Arrow.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Two cases, on a shop with three running indexes: random order_items, and random 
 changes that only their own documents read, under REPLICA IDENTITY FULL. Beside the peer (flusso, where it is
 installed), the limit: the same documents by COPY of the same queries, and then their ready-made bytes by
 `_bulk` into a copy of the live index, where each replaces its older copy as a change does. The clock runs
-from the statement's start. Headrace and the limit take turns, three times behind a first time that does not
+from the statement's start. Headrace and the limit take turns, three times after a first time that does not
 count, and the medians are told: a cluster merges when it likes to.
 """
 

@@ -38,7 +38,7 @@ def written(deployment: Deployment) -> Lsn:
 def until_applied(deployment: Deployment, end: Lsn) -> float:
     """The time (s, `perf_counter`) when every document of the changes before `end` was durable.
 
-    A change behind `end` is made, so that what is applied passes it at once.
+    A change after `end` is made, so that what is applied passes it at once.
     """
     with connect(deployment.database) as connection:
         execute(

@@ -77,10 +77,10 @@ class Log:
             drop_slot(connection, slot)
 
     def write(self, changes: int, per_transaction: int) -> Lsn:
-        """Insert rows; the end of the log behind them.
+        """Insert rows; the end of the log after them.
 
         As often as a server of 7,000 changes a second does it by itself (every 15 s), the running
-        transactions are logged: behind each such place decoding can begin again.
+        transactions are logged: after each such place decoding can begin again.
         """
         with connect(self.url) as connection:
             for first in range(self._written, self._written + changes, _SNAPSHOT_EVERY):
@@ -109,7 +109,7 @@ class Log:
         return Offset(int(begin))
 
     def wait_confirmed(self, slot: str, end: Lsn, assert_alive: Callable[[], None] = lambda: None) -> None:
-        """Return once a slot stands at `end` (bytes) or behind it.
+        """Return once a slot stands at `end` (bytes) or after it.
 
         Raises:
             AssertionError: it does not in ten minutes; or what `assert_alive` raises of its reader.

@@ -93,7 +93,7 @@ class Peer:
         return int(found["_all"]["primaries"].get("indexing", {}).get("index_total", 0))
 
     def wait(self, deadline: float) -> None:
-        """Wait a moment; fails behind the deadline (s, `perf_counter`) and where the process has ended."""
+        """Wait a moment; fails after the deadline (s, `perf_counter`) and where the process has ended."""
         assert perf_counter() < deadline, tail(self._log)
         assert self._process.running, f"it ended: {tail(self._log)}"
         time.sleep(_LOOK_SECONDS)

@@ -34,7 +34,7 @@ GENERATED: dict[str, Callable[[], str]] = {
 FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 _LIST = re.compile(r"^((?!- |\d+\. |  |\||#|$).*\S)\n(?=- |1\. )", re.MULTILINE)
-"""A list right behind a line of text: the site's Markdown wants a blank line between."""
+"""A list right after a line of text: the site's Markdown wants a blank line between."""
 _CODE = re.compile(r"(?<!\[)`HEADRACE_([A-Z_]+)`(?!\])")
 _DARK = "@media (prefers-color-scheme: dark) { svg"
 _DARK_HERE = '@media screen { [data-md-color-scheme="slate"] svg'

@@ -314,7 +314,7 @@ class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
 
 
 def as_clause(sentence: str) -> str:
-    """Return a sentence as it goes on behind a colon: with a small first letter."""
+    """Return a sentence as it goes on after a colon: with a small first letter."""
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 
@@ -373,7 +373,7 @@ class Refusals:
     def note(self, apart: float) -> float:
         """Note a refusal; return how long (seconds) they have lasted.
 
-        One that comes more than `apart` seconds behind the last one begins another series.
+        One that comes more than `apart` seconds after the last one begins another series.
         """
         now = self._clock()
         if now - self._last > apart:

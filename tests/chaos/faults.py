@@ -484,7 +484,7 @@ FAULTS: Mapping[str, Fault] = {
     "kill the first process, live": _live(_kill_first),
     **{f"kill {name}, backfilling": _backfilling(blow) for name, blow in _KILLED.items()},
     **{f"kill {name}, at the swap": _swap(blow) for name, blow in _KILLED.items() if name != "a worker"},
-    "crash PostgreSQL behind asynchronous commits": _crash_unflushed,
+    "crash PostgreSQL after asynchronous commits": _crash_unflushed,
     "cluster full": _full,
     "one index blocked": _one_index_blocked,
     "cluster slow": _spoiled(_slow),

@@ -79,7 +79,7 @@ class FaultyDeployment:
 
     @contextlib.contextmanager
     def reseeding(self) -> Iterator[None]:
-        """Within this, the run rebuilds everything behind a gap; it is stopped at both ends."""
+        """Within this, the run rebuilds everything after a gap; it is stopped at both ends."""
         before = self.run.config.read_text()
         self.stop()
         self.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))

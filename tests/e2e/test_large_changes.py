@@ -1,4 +1,4 @@
-"""What does a change that touches very many documents do to the changes behind it, and to a kill?"""
+"""What does a change that touches very many documents do to the changes after it, and to a kill?"""
 
 from __future__ import annotations
 

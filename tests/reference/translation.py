@@ -38,7 +38,7 @@ class Translation:
     Attributes:
         resume: changes up to here are known already and skipped.
         tables: only these tables' changes are kept; all where empty.
-        position: the offset right behind the last message.
+        position: the offset right after the last message.
     """
 
     resume: Offset

@@ -119,7 +119,7 @@ MISTAKES = {
         "_served(state, action.generation, action.pinned, action.order)",
         "_served(state, action.generation, '', action.order)",
     ),
-    "behind a gap everything is followed on": Mistake(
+    "after a gap everything is followed on": Mistake(
         "act", "stopped = _load(ports).frozen(action.why)", "stopped = _load(ports)"
     ),
     "a generation that is not followed any more is not stored as such": Mistake(

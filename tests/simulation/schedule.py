@@ -204,7 +204,7 @@ class Schedule:
     def _acted(self, action: Action) -> None:
         self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
         if isinstance(action, BeginAgain | CreateSlot | DropSlot):
-            self._without_query = 0  # behind a gap there is nothing to read yet
+            self._without_query = 0  # after a gap there is nothing to read yet
         slot = self.setting.server.slot
         if isinstance(action, BeginAgain) and slot is not None and slot.hollow:
             self._cause(

@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The request reaches the server, and its answer is cut off behind so many bytes of its body.
+    """The request reaches the server, and its answer is cut off after so many bytes of its body.
 
     Where `bytes` is None nothing of the answer arrives; `unheard`: the request does not reach the server.
     """

@@ -109,7 +109,7 @@ class DigestRanges:
         """
         strategy = strategy_for_rows(self._plan, most)
         statement = digests_statement(
-            self._plan, self._order, strategy, behind=bool(self._last), sampled=bool(self._sample)
+            self._plan, self._order, strategy, after=bool(self._last), sampled=bool(self._sample)
         )
         reusable = not uses_sets(self._plan, strategy)
         rows = unless_refused(lambda: self._rows(statement, most, reusable=reusable))
@@ -126,8 +126,8 @@ class DigestRanges:
         """Read as `next` where a row makes that fail; ranges without documents are skipped."""
         found: list[Digest] = []
         while not found:
-            behind, sampled = bool(self._last), bool(self._sample)
-            statement = ids_statement(self._plan, self._order, behind=behind, sampled=sampled)
+            after, sampled = bool(self._last), bool(self._sample)
+            statement = ids_statement(self._plan, self._order, after=after, sampled=sampled)
             rows = self._rows(statement, most)
             if not rows:
                 break

@@ -127,17 +127,17 @@ def conditions_statement(plan: DocumentPlan) -> str:
 
 
 def digests_statement(
-    plan: DocumentPlan, order: tuple[Column, ...], strategy: ReadStrategy, *, behind: bool, sampled: bool
+    plan: DocumentPlan, order: tuple[Column, ...], strategy: ReadStrategy, *, after: bool, sampled: bool
 ) -> str:
     """Render id, length (bytes), digest and key of the next documents, in the order of a key's columns.
 
     Parameters: the number of documents at most; with `sampled` the sample's seed and its `Sample.bound`; with
-    `behind` a text for each column of `order`: only documents after these are read. Rows `(id, length,
+    `after` a text for each column of `order`: only documents after these are read. Rows `(id, length,
     digest, text of the first column of `order`, …)`; the digest is the first 16 bytes of the document's
     SHA-256.
     """
     texts, listed = _order_texts(order), ", ".join(f"d.o{number}" for number in range(len(order)))
-    next_ones = _next_rows(plan, order, _live_conditions(plan), behind=behind, sampled=sampled)
+    next_ones = _next_rows(plan, order, _live_conditions(plan), after=after, sampled=sampled)
     ordered = _order_by(order)
     roots = _roots(plan, strategy, next_ones, live=True)
     source = f"{roots.source}\n{ordered}" if roots.tables else roots.source
@@ -150,14 +150,14 @@ def digests_statement(
     )
 
 
-def ids_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: bool, sampled: bool) -> str:
+def ids_statement(plan: DocumentPlan, order: tuple[Column, ...], *, after: bool, sampled: bool) -> str:
     """Render as `digests_statement` all rows that have a key, whatever they hold: rows `(id, text, …)`."""
-    next_ones = _next_rows(plan, order, [], behind=behind, sampled=sampled)
+    next_ones = _next_rows(plan, order, [], after=after, sampled=sampled)
     return f"SELECT {_row_id(plan)}, {_order_texts(order)}\nFROM {next_ones}"
 
 
 def _next_rows(
-    plan: DocumentPlan, order: tuple[Column, ...], live: list[str], *, behind: bool, sampled: bool
+    plan: DocumentPlan, order: tuple[Column, ...], live: list[str], *, after: bool, sampled: bool
 ) -> str:
     """Render FROM and what follows it, with the parameters of `digests_statement`."""
     conditions = [*_key_conditions(plan), *live]
@@ -165,7 +165,7 @@ def _next_rows(
     if sampled:
         conditions.append(f"{_lot(_row_id(plan), '$2')} < $3::bigint")
         count = 4
-    if behind:
+    if after:
         conditions.append(_after(order, count))
     return f"{_root(plan)}{where_clause(conditions)}\n{_order_by(order)} LIMIT $1::int"
 
@@ -300,7 +300,7 @@ def _key_conditions(plan: DocumentPlan) -> list[str]:
 
 def first_statement(plan: DocumentPlan) -> str:
     """Render the first live documents in the order of the key; parameter: how many."""
-    rows = _next_rows(plan, plan.key, _live_conditions(plan), behind=False, sampled=False)
+    rows = _next_rows(plan, plan.key, _live_conditions(plan), after=False, sampled=False)
     return f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\nFROM {rows}"
 
 

@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def backlog_end(now: LogPositions, position: Lsn, least: int) -> Lsn | None:
-    """Return up to where the log behind `position` is read through SQL; None where the stream is better.
+    """Return up to where the log after `position` is read through SQL; None where the stream is better.
 
     The server decodes from the slot's restart position on: reading through SQL gains nothing where that lies
     further back than the backlog is long.

@@ -112,7 +112,7 @@ class ChangeBuffer:
         self._waiting = 0
 
     def put(self, batch: pa.RecordBatch, size: int, ends: ChangeEnds) -> None:
-        """Add a chunk of `size` bytes; if it has rows, the last of `ends` must lie behind its last row.
+        """Add a chunk of `size` bytes; if it has rows, the last of `ends` must lie after its last row.
 
         Without that end a full buffer could wait for its reader, and the reader for the end of a batch.
         """
@@ -232,7 +232,7 @@ class ChangeBuffer:
             for chunk in self._chunks:
                 first = chunk.ends_upto(start)
                 left = chunk.ends_before(limit.upto) - first
-                # All that is left commits behind the position where the query is to end.
+                # All that is left commits after the position where the query is to end.
                 if left <= 0 < len(chunk.ends) - first:
                     break
                 fitting = min(left, chunk.count_within(first, base, limit))
@@ -250,7 +250,7 @@ class ChangeBuffer:
             count = chunk.ends_upto(offset)
             if count:
                 mark = max(mark, chunk.mark(count - 1), key=lambda candidate: candidate.offset.order)
-            # Chunks are in order: those behind it have nothing at or before the offset.
+            # Chunks are in order: those after it have nothing at or before the offset.
             if count < len(chunk.ends):
                 break
         return mark
@@ -262,14 +262,14 @@ class ChangeBuffer:
             return self._idle
 
     def is_empty_after(self, offset: Offset) -> bool:
-        """Return whether no change, not even of an unfinished transaction, lies behind `offset`."""
+        """Return whether no change, not even of an unfinished transaction, lies after `offset`."""
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
             # First rows of an unfinished transaction may have no end yet: only their number tells of them.
             return nothing and self._filled.rows == self._at(offset).rows
 
     def is_empty_between(self, start: Offset, upto: Lsn) -> bool:
-        """Return whether all commits before `upto` have arrived and none lies behind `start`."""
+        """Return whether all commits before `upto` have arrived and none lies after `start`."""
         with self._changed:
             if not self._arrived(Offset(upto)):
                 return False
@@ -311,7 +311,7 @@ class ChangeBuffer:
             if start.order < self._released.order:
                 raise HeadraceError(
                     Kind.INTERNAL,
-                    f"changes behind {format_lsn(start.lsn)} were asked for, those up to "
+                    f"changes after {format_lsn(start.lsn)} were asked for, those up to "
                     f"{format_lsn(self._released.lsn)} are confirmed and gone",
                 )
             chunks = [chunk.batch for chunk in self._chunks]
@@ -338,16 +338,16 @@ class ChangeBuffer:
         )
 
 
-def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> Offset | None:
-    """Return the best of the ends in [first, behind) and `chosen`: the last commit, else the last place."""
-    if first >= behind:
+def _last_of(chunk: _Chunk, first: int, stop: int, chosen: Offset | None) -> Offset | None:
+    """Return the best of the ends in [first, stop) and `chosen`: the last commit, else the last place."""
+    if first >= stop:
         return chosen
-    last = chunk.ends.offset(behind - 1)
+    last = chunk.ends.offset(stop - 1)
     if last.transaction is None:
         return last
     # Only the last end of a chunk can lie inside a transaction: the one before it is a commit.
-    if behind - 1 > first:
-        return chunk.ends.offset(behind - 2)
+    if stop - 1 > first:
+        return chunk.ends.offset(stop - 2)
     return last if chosen is None or chosen.transaction is not None else chosen
 
 
@@ -362,11 +362,11 @@ def _covered(batch: pa.RecordBatch, offset: Offset) -> int:
     if offset.transaction is None:
         return int(np.searchsorted(lsns, offset.lsn, side="left"))
     first = int(np.searchsorted(lsns, offset.transaction, side="left"))
-    behind = int(np.searchsorted(lsns, offset.transaction, side="right"))
-    return first + int(np.searchsorted(sequences[first:behind], offset.sequence, side="right"))
+    stop = int(np.searchsorted(lsns, offset.transaction, side="right"))
+    return first + int(np.searchsorted(sequences[first:stop], offset.sequence, side="right"))
 
 
 def _between(batch: pa.RecordBatch, start: Offset, end: Offset) -> Iterator[pa.RecordBatch]:
-    first, behind = _covered(batch, start), _covered(batch, end)
-    if behind > first:
-        yield batch.slice(first, behind - first)
+    first, stop = _covered(batch, start), _covered(batch, end)
+    if stop > first:
+        yield batch.slice(first, stop - first)

@@ -1,6 +1,6 @@
 """Convert decoded changes to Arrow batches in `CHANGES_SCHEMA`, with the columns whose values are kept.
 
-The maps hold names and values of all rows behind each other, so each is one `take`, whatever the tables.
+The maps hold names and values of all rows one after another, so each is one `take`, whatever the tables.
 Changes that only lead to documents need few columns. The values of the others are skipped while the log is
 decoded and never copied, whatever their size.
 """
@@ -146,7 +146,7 @@ def _identities(relations: Iterable[Relation]) -> pa.ListArray:
 
 
 class _Side:
-    """The values of all old or all new tuples, behind each other: the cell, row and column number of each.
+    """The values of all old or all new tuples, one after another: the cell, row and column number of each.
 
     `width` is the number of values in each row, if all rows are of one relation and have equally many.
     """

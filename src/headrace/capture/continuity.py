@@ -191,7 +191,7 @@ def temporary_gone(slot: str, reached: Lsn) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the temporary slot {slot!r} has ended with the query or the connection that made it, and the "
-        f"changes behind {format_lsn(reached)} are gone with it: its checkpoint cannot be used again",
+        f"changes after {format_lsn(reached)} are gone with it: its checkpoint cannot be used again",
         "Start with a new checkpoint; or set failOnDataLoss=false, which goes on with a new slot and without "
         "these changes; or leave the option temporarySlot out, for a slot that stays.",
     )
@@ -259,11 +259,11 @@ def _slot_missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin 
         return HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"a standby was promoted (timeline {now.origin.timeline}, before {before.timeline}) that has no "
-            f"replication slot {slot!r}: the changes behind {format_lsn(reached)} cannot be read there",
+            f"replication slot {slot!r}: the changes after {format_lsn(reached)} cannot be read there",
             f"{NEW_CHECKPOINT} To prevent this, use a failover slot and sync_replication_slots (PostgreSQL "
             "17).",
         )
-    since = f": it was dropped, and the changes behind {format_lsn(reached)} are gone with it"
+    since = f": it was dropped, and the changes after {format_lsn(reached)} are gone with it"
     return HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"there is no replication slot {slot!r}{'' if before is None else since}",

@@ -25,7 +25,7 @@ from headrace.pgoutput.batch import MessageBatch
 
 
 class ChangeFeed:
-    """Puts the changes behind a position into a buffer.
+    """Puts the changes after a position into a buffer.
 
     Args:
         on_invisible: see `RootRouting`.
@@ -67,7 +67,7 @@ class ChangeFeed:
 
     def idle(self, upto: Lsn | None) -> None:
         """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
-        # Inside a transaction no position is idle: its changes lie behind the last commit.
+        # Inside a transaction no position is idle: its changes lie after the last commit.
         if self.translation.xid is None and self.position.transaction is None:
             # A transaction without a wanted change ends no batch: only this moves the slot past it.
             self._idle_at(self.position.lsn)

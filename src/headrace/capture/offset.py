@@ -36,7 +36,7 @@ class Offset:
     def version(self) -> Lsn:
         """The version of documents that are read once everything up to this offset is visible (bytes).
 
-        Inside a transaction it is the first position behind the beginning of the commit record: a standby
+        Inside a transaction it is the first position after the beginning of the commit record: a standby
         that has replayed up to that position has replayed the record.
         """
         return self.lsn if self.transaction is None else self.transaction + 1

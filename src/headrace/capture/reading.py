@@ -65,7 +65,7 @@ def give_back_after(seconds: float, depth: int) -> float:
 
 
 class LogReader:
-    """Reads one slot behind `start` into a buffer, in a thread; created by `ChangeStream`.
+    """Reads one slot after `start` into a buffer, in a thread; created by `ChangeStream`.
 
     Other threads set `confirmed`, the position up to which the server may drop the log. `server_mark` is that
     of the server that the log comes from, empty before the first connection. `is_waiting` is true while a
@@ -370,9 +370,9 @@ class LogReader:
         batch, start, keepalives = split_frames(frames)
         received = self._received
         self.sent = max([self.sent, start, *(keepalive.wal_end for _, keepalive in keepalives)])
-        # What is sent may lie behind what was received before, after a reconnection.
+        # What is sent may lie after what was received before, after a reconnection.
         self._received = max(received, self.sent)
-        # Only a keepalive behind the last message says that no change lies before its position.
+        # Only a keepalive after the last message says that no change lies before its position.
         before, last = keepalives[-1] if keepalives else (0, None)
         last = last if before == len(batch) else None
         self._note_reading(advances=self._received > received)
@@ -386,7 +386,7 @@ class LogReader:
     def _translate_ended(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
         """Translate the transactions that have ended; a streamed one part by part.
 
-        Return False if the reader is closed before all are translated: nothing behind them counts as read.
+        Return False if the reader is closed before all are translated: nothing after them counts as read.
         """
         for part in self._streamed.take(batch):
             if self._closing.is_set():

@@ -2,7 +2,7 @@
 
 A restored storage, or another promoted standby, can have a log that differs from some place on and is already
 longer than what was read. System, timeline and positions agree then. But its slot has an older position, so
-the server sends again what was read behind it. The last transaction that was read must come, exactly that
+the server sends again what was read after it. The last transaction that was read must come, exactly that
 one, and no other between it and the position that was reached. Where none was read yet, none may come between
 the beginning of the reading and that position.
 """
@@ -50,7 +50,7 @@ class Recognition:
 
         Args:
             confirmed: the slot's confirmed position (bytes).
-            left: where the timeline that was read ended, if the server is on another; what was read behind
+            left: where the timeline that was read ended, if the server is on another; what was read after
                 it is not compared.
         """
         if left is not None:
@@ -76,7 +76,7 @@ class Recognition:
             return
         filled = _with_changes(transactions)
         self._compare(transactions, filled, self.last)
-        # Commits come in order: once one lies behind what was read, all that was to be repeated has come.
+        # Commits come in order: once one lies after what was read, all that was to be repeated has come.
         self._repeats = self._repeats and bool(transactions.commit_lsn[-1] < self._upto)
         new = np.flatnonzero(filled & (transactions.commit_lsn >= self.last.next_lsn))
         if len(new):

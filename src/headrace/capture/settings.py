@@ -77,7 +77,7 @@ class StreamSettings:
         spool_folder: the folder for those files; None: the system's folder for temporary files.
         origin: the system and timeline that the start is a position of; None: not known.
         read: an offset in that log up to which it was read, with the last transaction before it; it may lie
-            behind the start, whose changes are then read again.
+            after the start, whose changes are then read again.
         same_timeline: refuse a promoted standby even if it has everything that was read, because documents
             depend on the old log too.
         signals: limit the confirmation and report errors, for another process of this machine; None: there

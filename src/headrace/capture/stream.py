@@ -40,7 +40,7 @@ _INVISIBLE = HeadraceError(
 
 
 class ChangeStream:
-    """The changes of one slot behind `start`; call `open`, then ask for offsets and changes.
+    """The changes of one slot after `start`; call `open`, then ask for offsets and changes.
 
     Guarantees: changes come in commit order, each exactly once between `open` and `close`; the slot is never
     confirmed beyond the offsets that `confirm` was called with.
@@ -116,7 +116,7 @@ class ChangeStream:
         return replace(end, last=self._buffer.last_before(end) or start.last).not_before(start.lsn)
 
     def is_empty(self, start: Offset, upto: Lsn) -> bool:
-        """Return whether it is known that no changes lie behind `start` and before `upto`."""
+        """Return whether it is known that no changes lie after `start` and before `upto`."""
         return self._buffer.is_empty_between(start, upto)
 
     def _idle_offset(self, start: Offset) -> Offset:

@@ -172,7 +172,7 @@ class Spool:
         letters: Letters = data[begin]
         if len(aborted):
             near = np.minimum(np.searchsorted(aborted, numbers[2]), len(aborted) - 1)
-            # A description stays: the server does not send it again, and rows behind it need it.
+            # A description stays: the server does not send it again, and rows after it need it.
             kept = (aborted[near] != numbers[2]) | (letters == _RELATION)
             begin, end, letters = begin[kept], end[kept], letters[kept]
         # The letter overwrites the id's last byte: what follows has the form of a message outside of a
@@ -248,18 +248,18 @@ class StreamedTransactions:
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")
         letters = batch.data[batch.begin]
-        behind = 0
+        begin = 0
         for mark in [*np.flatnonzero(_IS_MARK[letters]).tolist(), len(batch)]:
-            if mark > behind:
-                part = batch.slice(behind, mark)
-                self._note(part, letters[behind:mark])
+            if mark > begin:
+                part = batch.slice(begin, mark)
+                self._note(part, letters[begin:mark])
                 if self._open is None:
                     yield Part(part)
                 else:
                     self._open.append(part)
             if mark < len(batch):
                 yield from self._mark(batch.payload(mark))
-            behind = mark + 1
+            begin = mark + 1
 
     def _note(self, part: MessageBatch, letters: Letters) -> None:
         """Remember the order of the relations' descriptions."""

@@ -20,7 +20,7 @@ MESSAGE = ord("M")
 MOST_CONTEXTS = 128
 """Contexts that are kept of one batch; as many links may a span have."""
 
-_PREFIX_AT = 10  # behind the letter, the flags and the address
+_PREFIX_AT = 10  # after the letter, the flags and the address
 _NUL_BYTES = PREFIX.encode() + b"\0"
 
 

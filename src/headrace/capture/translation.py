@@ -167,7 +167,7 @@ class Translation:
         tables: the tables whose changes are kept; empty: all.
         routing: maps relations to the tables that their changes are reported under.
         recognition: compares transactions that are sent again with those that were read.
-        position: the offset right behind the last message.
+        position: the offset right after the last message.
     """
 
     resume: Offset
@@ -253,7 +253,7 @@ class Translation:
         """Return which changes `resume` covers."""
         resume, commit_lsn = self.resume, transactions.commit_lsn[transactions.owner]
         if resume.transaction is None:
-            # A commit record begins before the position that is behind it: `<` is right, and `<=` would skip
+            # A commit record begins before the position that follows it: `<` is right, and `<=` would skip
             # a commit that begins there.
             return commit_lsn < resume.lsn
         inside = (commit_lsn == resume.transaction) & (transactions.sequence <= resume.sequence)
@@ -319,18 +319,18 @@ class Translation:
 def _choose(
     batch: MessageBatch, letters: Letters, transactions: Transactions, known: Mask, relations: _Relations
 ) -> _Chosen:
-    """Choose the changes that are new and wanted; a description applies to the rows behind it."""
+    """Choose the changes that are new and wanted; a description applies to the rows after it."""
     numerals = Numerals(batch.data)
     is_row = ~known & (letters[transactions.changes] != TRUNCATE)
     new_truncates = set(transactions.changes[~known & (letters[transactions.changes] == TRUNCATE)].tolist())
     parts: list[_Chosen] = []
-    behind = 0
+    begin = 0
 
     def rows_before(message: int) -> None:
-        nonlocal behind
+        nonlocal begin
         upto = int(np.searchsorted(transactions.changes, message))
-        places = behind + np.flatnonzero(is_row[behind:upto])
-        behind = upto
+        places = begin + np.flatnonzero(is_row[begin:upto])
+        begin = upto
         messages = transactions.changes[places]
         if (batch.end[messages] - batch.begin[messages] < _RELATION_ENDS).any():
             raise broken("a row ends before its relation")

@@ -63,7 +63,7 @@ POSITION = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
         - '0/0')::bigint
 """
-"""Reads a position in the log (bytes) behind all that was seen before."""
+"""Reads a position in the log (bytes) after all that was seen before."""
 
 _BEFORE = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 

@@ -45,7 +45,7 @@ def _print_report(report: Report) -> None:
         _line(f"changing     {report.changing:,}: written again at each look, so not compared")
     if report.undecided.count:
         _line(
-            f"undecided    {report.undecided.count:,}: they differ, and changes behind the applied position "
+            f"undecided    {report.undecided.count:,}: they differ, and changes after the applied position "
             f"are not written: {report.undecided.why}"
         )
     if report.repair is not None and report.repaired:

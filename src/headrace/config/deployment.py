@@ -378,7 +378,7 @@ class Server(FileModel):
     """Names that the public address is asked by, of a proxy or a Service: `HOST:PORT`, or `HOST` with any
     port. IP addresses and localhost need not be named. Those of `--public-hosts` count too."""
     private_address: Address = "127.0.0.1:9465"
-    """Orders, behind the tokens of `[control]`; see docs/guides/control.md. `--private-address` wins; listens
+    """Orders, with the tokens of `[control]`; see docs/guides/control.md. `--private-address` wins; listens
     only where the file or the option says so."""
 
 

@@ -274,5 +274,5 @@ def _with_parameters(url: str, parameters: Mapping[str, str]) -> str:
     pairs = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
     # As libpq reads it: a user ends with the first @, and the password before it may contain a `?`.
     has_user = url.startswith("postgres") and "@" in url.partition("://")[2].partition("/")[0]
-    behind = url.partition("@")[2] if has_user else url
-    return f"{url}{'&' if '?' in behind else '?'}{pairs}"
+    rest = url.partition("@")[2] if has_user else url
+    return f"{url}{'&' if '?' in rest else '?'}{pairs}"

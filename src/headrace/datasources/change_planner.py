@@ -47,7 +47,7 @@ class ChangePlanner:
         return self._stream is not None
 
     def open(self, settings: StreamSettings, start: Offset) -> None:
-        """Open the stream of the changes behind `start`."""
+        """Open the stream of the changes after `start`."""
         self._stream = ChangeStream(settings, start)
         exit_on_sigterm()
         self._stream.open()

@@ -193,7 +193,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new:
             self._tables.publish(new)
         origin_fields = origin.to_json() if origin is not None else {}
-        # The log waits in the slot meanwhile: its changes come behind the rows.
+        # The log waits in the slot meanwhile: its changes come after the rows.
         if progress is not None:
             rows = self._next_rows_offset(begin, progress, since_of(start))
             return rows | origin_fields | self._tables.fields()
@@ -233,7 +233,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return here | SnapshotProgress(attempt=1, tables=tables).to_json() | self._tables.fields()
 
     def _retry_after_loss(self, work: Callable[[], _Result]) -> _Result:
-        """Run `work`; after a data loss once more behind the loss, if the options allow it."""
+        """Run `work`; after a data loss once more after the loss, if the options allow it."""
         try:
             return work()
         except HeadraceError as error:
@@ -338,20 +338,20 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first is not None or last is not None:
             return self._parts(first or SnapshotProgress(), last)
         # Spark asks for the initial offset again where it repeats the first batch.
-        behind, start = Offset.from_json(end), batch_start(start, end)
+        until, start = Offset.from_json(end), batch_start(start, end)
         begin = self._resume(start, end)
-        if not self._options.fail_on_data_loss and begin.order > behind.order:
-            _LOG.warning("a batch up to %s lacks the changes that are lost", format_lsn(behind.lsn))
-            # Its changes are lost: the batch is empty, and Spark goes on behind it.
-            begin = behind
-        check_order(begin, behind)
+        if not self._options.fail_on_data_loss and begin.order > until.order:
+            _LOG.warning("a batch up to %s lacks the changes that are lost", format_lsn(until.lsn))
+            # Its changes are lost: the batch is empty, and Spark goes on after it.
+            begin = until
+        check_order(begin, until)
         batches: list[pa.RecordBatch] = []
         truncated: Mapping[TableName, TableName] = {}
-        if begin != behind:
+        if begin != until:
             # An offset of before anything was read has no origin: the end of the batch knows whose log it is.
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
-            planner = self._open_planner(begin, origin, behind, start)
-            batches = planner.stream.changes(begin, behind)
+            planner = self._open_planner(begin, origin, until, start)
+            batches = planner.stream.changes(begin, until)
             truncated = planner.stream.truncated_partitions
         # The tasks of a planned table know it already.
         descriptions = None if self._plan is not None else self._describer.of(batches, truncated)
@@ -444,7 +444,7 @@ class RememberingReader(CdcReader):
     _position: dict[str, Any] | None = None
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
-        """Return where the batch behind the last planned one ends."""
+        """Return where the batch after the last planned one ends."""
         if self._position is None:  # the checkpoint is empty
             self._position = self.initialOffset()
         return super().latestOffset(self._position, self.getDefaultReadLimit())

@@ -118,7 +118,7 @@ def cached_jars(
     if all((folder / jar.file).is_file() for jar in jars):
         return folder
     new = _make_room(folder)
-    shutil.rmtree(folder, ignore_errors=True)  # not behind the download: another process may use it by then
+    shutil.rmtree(folder, ignore_errors=True)  # not after the download: another process may use it by then
     try:
         fetch_into(new, jars, java, environ, progress)
         (new / "lib").rename(folder)

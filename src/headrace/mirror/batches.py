@@ -86,7 +86,7 @@ class LakeBatches:
         """Write one batch; one that was written before leaves everything as it is.
 
         Raises:
-            HeadraceError: CONTINUITY, where the log has a gap behind what the lake has, or another program
+            HeadraceError: CONTINUITY, where the log has a gap after what the lake has, or another program
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_offset(batch, number)

@@ -187,7 +187,7 @@ class DeltaLakeTable:
         return read_position(self.delta)
 
     def find_other_commit(self, since: int) -> str | None:
-        """Return what another program did to the rows behind the commit `since`; None: nothing."""
+        """Return what another program did to the rows after the commit `since`; None: nothing."""
         return find_other_commit(self.delta, since)
 
     @property

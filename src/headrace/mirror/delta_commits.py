@@ -40,7 +40,7 @@ def properties(position: Position, text: str) -> CommitProperties:
     lsn, sequence = position
     return CommitProperties(
         custom_metadata={_OWN: text},
-        # The library would put a second try behind another writer's commit, whose rows may be newer.
+        # The library would put a second try after another writer's commit, whose rows may be newer.
         max_commit_retries=0,
         app_transactions=[
             Transaction(_LSN, lsn),
@@ -58,7 +58,7 @@ def note(position: Position) -> str:
 
 def read_position(delta: DeltaTable) -> Position | None:
     """Return the last change that a table has; None where no commit that the log still has says so."""
-    # Its note may be any commit since that version: others join files behind it.
+    # Its note may be any commit since that version: others join files after it.
     by_session = delta.transaction_version(SPARK_VERSION)
     if by_session:
         commits = delta.history(delta.version() - by_session + 1)
@@ -84,7 +84,7 @@ def keep_position(delta: DeltaTable, position: Position) -> None:
 
 
 def find_noted(delta: DeltaTable, text: str, since: int) -> int | None:
-    """Return the version behind `since` whose commit has this note; None where there is none."""
+    """Return the version after `since` whose commit has this note; None where there is none."""
     noted = (
         int(commit["version"])
         for commit in _commits(delta, since)
@@ -94,13 +94,13 @@ def find_noted(delta: DeltaTable, text: str, since: int) -> int | None:
 
 
 def _commits(delta: DeltaTable, since: int) -> list[dict[str, Any]]:
-    """Return the commits behind the version `since`, the last one first."""
+    """Return the commits after the version `since`, the last one first."""
     commits = delta.history(delta.version() - since) if delta.version() > since else []
     return [commit for commit in commits if commit["version"] > since]
 
 
 def find_other_commit(delta: DeltaTable, since: int) -> str | None:
-    """Return what another program did to the rows behind the version `since`; None: nothing."""
+    """Return what another program did to the rows after the version `since`; None: nothing."""
     version = delta.version()
     # Versions only grow: at a lower one somebody has put the table back, or made it again.
     if version < since:
@@ -110,7 +110,7 @@ def find_other_commit(delta: DeltaTable, since: int) -> str | None:
 
 
 def _changing(delta: DeltaTable, since: int) -> list[dict[str, Any]]:
-    """Return the commits behind the version `since` that may have changed rows, the last one first."""
+    """Return the commits after the version `since` that may have changed rows, the last one first."""
     return [
         commit
         for commit in _commits(delta, since)

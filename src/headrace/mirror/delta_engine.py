@@ -143,7 +143,7 @@ class LocalEngine:
         try:
             done = delta.optimize.compact(
                 target_size=target_bytes,
-                # The library would put a second try behind another writer's commit, without a word.
+                # The library would put a second try after another writer's commit, without a word.
                 commit_properties=CommitProperties(max_commit_retries=0),
                 writer_properties=_without_days(delta),
             )

@@ -56,7 +56,7 @@ class LakeTable(Protocol):
         """The table's columns, with the metadata that they were written with: how it is partitioned, too."""
 
     def find_other_commit(self, since: int) -> str | None:
-        """Return what another program did to the rows behind the version `since`; None: nothing."""
+        """Return what another program did to the rows after the version `since`; None: nothing."""
 
     def merge(self, rows: pa.Table, key: Sequence[str], position: Position, ending: Ending = REMOVAL) -> None:
         """Write rows and end others by key.
@@ -79,7 +79,7 @@ class LakeTable(Protocol):
 
         Args:
             retention_seconds: how long versions can be read.
-            noted: the version that is noted; those behind it are not forgotten either.
+            noted: the version that is noted; those after it are not forgotten either.
         """
 
     def rows(self) -> Iterable[pa.RecordBatch]:
@@ -145,7 +145,7 @@ class Lake(Protocol):
             schema: its columns; where files are added, those that it has.
             files: the files, which `write` wrote.
             position: of the last change.
-            after: the table as it was when its rows were read, or the changes behind its position chosen.
+            after: the table as it was when its rows were read, or the changes after its position chosen.
                 None: there was none, and it is made; where files are added, as it is.
             adds: whether the files that are there stay.
 

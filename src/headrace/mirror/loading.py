@@ -120,8 +120,8 @@ class LakeLoader:
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[_Source]:
-        """Hold the snapshot in which all is read; its place in the log is known: changes behind it follow."""
-        # Before the snapshot: what commits behind it ends these rows, which must have begun by then.
+        """Hold the snapshot in which all is read; its place in the log is known: changes after it follow."""
+        # Before the snapshot: what commits after it ends these rows, which must have begun by then.
         with ReadSession(self.ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
         with positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot):

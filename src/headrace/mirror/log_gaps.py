@@ -45,7 +45,7 @@ def truncated_partitions(batch: pa.Table) -> dict[str, set[str]]:
 
 
 def changes_after(changes: Changes, position: Position) -> list[pa.RecordBatch]:
-    """Return the changes that lie behind a position; each batch that has any."""
+    """Return the changes that lie after a position; each batch that has any."""
     found = []
     for part in changes:
         lsn, sequence = part.column("_commit_lsn").to_numpy(), part.column("_commit_seq").to_numpy()

@@ -243,7 +243,7 @@ class MirroredLake:
         published = read_sent(self._ends, [*tables])
         notes, waited = dict(known.tables), dict(self.waiting.tables)
         # One that was created since the others were published: what is written to it is in no log yet. The
-        # next look finds it, and the start behind that publishes it.
+        # next look finds it, and the start after that publishes it.
         silent = {name for name in tables if not published.members.get(format_table(name))}
         sent = {name: table for name, table in tables.items() if name not in silent}
         missing = self._writer.bring_up(sent, notes, find_unsent(notes, published, sent), confirmed)
@@ -314,7 +314,7 @@ class MirroredLake:
         self.notes.positions = replace(self.notes.positions, tables=notes | waiting)
         for name in self.waiting.tables:
             self._writer.tables.pop(name, None)
-        # Those of the batch before have new versions, too: their files were joined behind its note.
+        # Those of the batch before have new versions, too: their files were joined after its note.
         only = {*loaded, *self._writer.written, *self._tended}
         self.notes.note(end, self._writer.tables, loaded, only)
         self._show(Phase.LIVE)

@@ -95,7 +95,7 @@ class Reduced:
     def remaining(
         self, old: Iterable[pa.RecordBatch], key: Sequence[str], ending: Ending
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what stays of a table's rows behind the TRUNCATE, without those that are replaced."""
+        """Yield what stays of a table's rows after the TRUNCATE, without those that are replaced."""
         if self.emptied is None or not ending.columns:
             return
         sought = self.rows if ending.span is None else self.rows.filter(self.rows.column(DELETED))
@@ -156,7 +156,7 @@ def first_changes(rows: pa.Table, lacking: int) -> pa.Table:
 
 
 def behind_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
-    """Return the changes behind the last TRUNCATE, and whether there is one: it leaves no other row."""
+    """Return the changes after the last TRUNCATE, and whether there is one: it leaves no other row."""
     truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
     return (rows.slice(int(truncations[-1]) + 1), True) if len(truncations) else (rows, False)
 
@@ -211,7 +211,7 @@ def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[_Source]:
     origin_of: dict[Key, Key | int] = {}
     for row, (kind, key) in enumerate(zip(kinds, keys, strict=True)):
         before: int | Key | None = last.get(key)
-        # A row that moved to another key stands behind the `delete` of its old one, at the same position.
+        # A row that moved to another key stands after the `delete` of its old one, at the same position.
         if kind == "insert" and row and positions[row - 1] == positions[row] and kinds[row - 1] == "delete":
             before = origin_of.get(keys[row - 1], keys[row - 1])
         for name in unchanged[row] or ():

@@ -63,10 +63,10 @@ class LakeNotes:
             followed: the tables as the database had them when their changes were written.
             loaded: those that were read again.
             only: the tables that may have new versions; None: all.
-            read_from: from where (bytes) the log will be read again; None: it goes on behind the offset.
+            read_from: from where (bytes) the log will be read again; None: it goes on after the offset.
         """
         offset = Offset.from_json(stream)
-        # A table that has waited lacks what lies behind its own position, also where the others have it.
+        # A table that has waited lacks what lies after its own position, also where the others have it.
         reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
         published = Published.from_json(stream)
         tables = {**self.positions.tables, **{name: position for name, (_, position) in loaded.items()}}
@@ -81,7 +81,7 @@ class LakeNotes:
                     tables[name] = _as_followed(tables[name], followed[name], published)
         self.positions = LakePositions(tables, dict(stream))
         self.table.write(self.positions)
-        # The slot may be confirmed behind this, and then nobody has the changes but this machine's disk.
+        # The slot may be confirmed after this, and then nobody has the changes but this machine's disk.
         if is_folder(self._ends.lake.location):
             flush(self._ends.lake.location)
         self.limit_confirmation(self.find_limit(offset.lsn))
@@ -110,7 +110,7 @@ class LakeNotes:
         is_whole = offset.transaction is None or position.complete >= offset.order[0]
         if lake is not None:
             # A killed mirror wrote it, and not the others: readers have the version before. So they have
-            # where another program wrote it, whose commit the next look is to find behind that version.
+            # where another program wrote it, whose commit the next look is to find after that version.
             if known_position(lake)[0] >= complete or lake.find_other_commit(version) is not None:
                 self._ahead.add(lake.name)
                 complete = position.complete
@@ -126,7 +126,7 @@ class LakeNotes:
         return position
 
     def find_limit(self, reached: Lsn) -> Lsn:
-        """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""
+        """Return up to where (bytes) the slot may be confirmed: not after what waiting tables lack."""
         kept = [
             position.complete
             for name, position in self.positions.tables.items()

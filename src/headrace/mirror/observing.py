@@ -28,7 +28,7 @@ def decide_each(
     unsent: Collection[TableName] = (),
     confirmed: Lsn | None = None,
 ) -> tuple[dict[TableName, Action], Lsn]:
-    """Return what is to be done with each table, and a position (bytes) behind all that was seen.
+    """Return what is to be done with each table, and a position (bytes) after all that was seen.
 
     Args:
         ends: where the tables are.

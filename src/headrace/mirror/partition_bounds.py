@@ -162,7 +162,7 @@ def condition(bounds: Bounds, columns: Columns) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A part of a table that the lake has as it was behind the table's own position.
+    """A part of a table that the lake has as it was after the table's own position.
 
     Attributes:
         start: the first position in the log (bytes) whose commits the part's rows do not show.

@@ -42,7 +42,7 @@ class TablePosition:
         waits_for: why the table is not written for now; None: it is. What it misses since `complete` is in
             no later batch: it must be read again before it goes on.
         leaves: the partitions that held its rows.
-        ahead: the parts that the lake has as they were behind `complete`.
+        ahead: the parts that the lake has as they were after `complete`.
         sent: how the publication had the table at `complete`, see `Published.of`; None: that is not known.
     """
 

@@ -211,7 +211,7 @@ class MirrorRun:
         return is_passing or (error.kind in _OF_TABLES and failures < _MOST_FAILURES)
 
     def _forget_all(self) -> None:
-        """Forget up to where the tables have the log, and drop the slot: all are read behind a new one."""
+        """Forget up to where the tables have the log, and drop the slot: all are read after a new one."""
         # In this order: positions of a slot that is gone would be a gap in the log.
         with reaching(self.mirrored.lake):
             self.mirrored.notes.forget()
@@ -243,8 +243,8 @@ class MirrorRun:
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
             if once and len(arrow):
-                self._report.info(f"{quantity(len(arrow), 'change')} written")
-            # Behind a large batch more is waiting; behind a small one a pause saves commits.
+                self._report.info(f"{quantity(len(arrow), 'change')} read from the log")
+            # After a large batch more is waiting; after a small one a pause saves commits.
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 ending.wait(config.interval_seconds)
 
@@ -296,7 +296,7 @@ class MirrorRun:
         with ReadSession(self._url) as session:
             end = end_of_commits(session.query)
         before = None
-        # A query confirms what the one before has read, so there is one more behind the end.
+        # A query confirms what the one before has read, so there is one more after the end.
         while not self._stopping.is_set():
             yield writer.trigger(once=True).start()
             planned = signals.planned_end()

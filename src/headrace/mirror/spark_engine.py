@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ROWS = "headrace_rows"
 _DELTA = "spark.databricks.delta."
 _SETTINGS: Mapping[str, str] = {
-    # A conflict is an error: retried, a merge would come behind a writer whose rows may be newer.
+    # A conflict is an error: retried, a merge would come after a writer whose rows may be newer.
     _DELTA + "maxCommitAttempts": "0",
     _DELTA + "schema.autoMerge.enabled": "false",
     _DELTA + "write.txnAppId": SPARK_VERSION,
@@ -139,13 +139,13 @@ class SparkEngine:
     def _refusal(
         self, name: TableName, after: DeltaTable, version: int, error: Exception | None
     ) -> HeadraceError | OSError:
-        """Return the error of a commit that was not made, or not right behind the version before it.
+        """Return the error of a commit that was not made, or not right after the version before it.
 
         An OSError, as where files are damaged, where the session reads another table of the lake.
         """
         if error is None:
             error = RuntimeError(f"version {version + 1} is not this mirror's")
-            # The commit may have been made behind another's, which alone counts.
+            # The commit may have been made after another's, which alone counts.
             following = DeltaTable(after.table_uri, version=min(version + 1, after.version()))
             return refused(name, following, version, error)
         if after.version() > version:

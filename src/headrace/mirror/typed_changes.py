@@ -78,7 +78,7 @@ def _places(rows: pa.RecordBatch | pa.Table, prefix: str) -> zip[tuple[int, int]
 
 
 def without_ahead(rows: pa.Table, table: MirroredTable, aheads: Sequence[Ahead]) -> pa.Table:
-    """Return changes without those of parts that the lake has as they were behind the changes."""
+    """Return changes without those of parts that the lake has as they were after the changes."""
     for ahead in aheads:
         # The part was read as it was at `start`: earlier changes are in its rows already.
         is_before = pc.less(rows.column(PREFIX + "commit_lsn"), ahead.start)

@@ -74,18 +74,18 @@ def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
     kinds = rows.column(_TYPE)
     is_truncation = pc.equal(kinds, "truncate").to_numpy()
     truncations, events = np.flatnonzero(is_truncation), np.flatnonzero(~is_truncation)
-    # Behind the last row: a version that ends there goes on.
-    behind = len(rows)
-    following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events, behind)
-    emptied_at = np.append(truncations, behind)
+    # After the last row: a version that ends there goes on.
+    stop = len(rows)
+    following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events, stop)
+    emptied_at = np.append(truncations, stop)
     ends = np.minimum(following, emptied_at[np.searchsorted(truncations, events)])
     lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
     # What goes on is masked, but its place must be one.
-    places = np.minimum(ends, behind - 1)
-    ends_at = pa.array(places, mask=ends == behind)
+    places = np.minimum(ends, stop - 1)
+    ends_at = pa.array(places, mask=ends == stop)
     is_version = pc.not_equal(kinds.take(pa.array(events)), "delete").to_numpy()
     # A version that one commit began and ended was visible to nobody.
-    is_version &= (ends == behind) | (lsn[events] != lsn[places])
+    is_version &= (ends == stop) | (lsn[events] != lsn[places])
     begins_at, ends_at = pa.array(events[is_version]), ends_at.filter(pa.array(is_version))
     times = {
         VALID_FROM: time.take(begins_at),
@@ -96,7 +96,7 @@ def row_versions(rows: pa.Table, key: Sequence[str]) -> RowVersions:
     }
     made = extended(rows.take(begins_at).select(own), times)
     firsts = events[is_first]
-    # Behind a TRUNCATE no version of before is left to be ended.
+    # After a TRUNCATE no version of before is left to be ended.
     closed_at = pa.array(firsts[firsts < emptied_at[0]])
     ended = equal_keys(rows.take(closed_at).select(key))
     closings = extended(ended, {VALID_TO: time.take(closed_at), TO_LSN: pa.array(lsn).take(closed_at)})
@@ -141,13 +141,13 @@ def end_at(time: pa.Scalar) -> dict[str, pa.Scalar]:
     return {IS_DELETED: pa.scalar(value=True), DELETED_AT: time}
 
 
-def _following(keys: pa.Table, events: _Numbers, behind: int) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
-    """Return of each event the row of the key's next one, `behind` for none, and whether it is the first."""
+def _following(keys: pa.Table, events: _Numbers, stop: int) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
+    """Return of each event the row of the key's next one, `stop` for none, and whether it is the first."""
     codes = row_codes(keys)
     # Stable: the events of a key stay in the order of the log.
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]
-    following = np.full(len(keys), behind, np.int64)
+    following = np.full(len(keys), stop, np.int64)
     following[order[:-1][same]] = events[order[1:][same]]
     is_first = np.ones(len(keys), np.bool_)
     is_first[order[1:][same]] = False

@@ -163,7 +163,7 @@ class LakeWriter:
             with self._waiting.alone(table):
                 # A partition that is emptied by itself is told by the log, its rows are not.
                 is_read = self._read_emptied(table, notes, cut.get(str(table.name), set()))
-                # Asked behind that: what was read is ahead of a TRUNCATE of the table in this batch.
+                # Asked after that: what was read is ahead of a TRUNCATE of the table in this batch.
                 if not (is_read and self._is_told(table, changes.get(table.name, ()), notes[table.name])):
                     to_load.append(table.name)
         loaded = dict(self.loader.load(to_load, notes)) if to_load else {}
@@ -184,7 +184,7 @@ class LakeWriter:
     def _read_tables(
         self, batch: pa.Table, names: Sequence[TableName], notes: Notes
     ) -> dict[TableName, MirroredTable]:
-        """Read what the database says of tables once it shows what these changes came behind."""
+        """Read what the database says of tables once it shows what came before these changes."""
         with ReadSession(self._ends.url, lock_seconds=LOCK_SECONDS) as session:
             # The catalog must be as new as the changes: an older one would have other names for columns.
             self._await_visible(session, batch)

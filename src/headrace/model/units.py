@@ -15,14 +15,14 @@ def quantity(count: int, noun: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a regular English noun as it stands behind this number."""
+    """Return a regular English noun as it stands after this number."""
     if count == 1:
         return noun
     return f"{noun}es" if noun.endswith(_HISSING) else f"{noun}s"
 
 
 def are(count: int) -> str:
-    """Return `is` or `are`, as it stands behind this number of things."""
+    """Return `is` or `are`, as it stands after this number of things."""
     return "is" if count == 1 else "are"
 
 

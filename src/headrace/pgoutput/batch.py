@@ -15,7 +15,7 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 SLACK = 16
-"""Bytes behind the last message, so that a number can be read before its position is checked."""
+"""Bytes after the last message, so that a number can be read before its position is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class MessageBatch:
         """Return the bytes of one message."""
         return self.data[self.begin[index] : self.end[index]].tobytes()
 
-    def slice(self, first: int, behind: int) -> MessageBatch:
-        """Return the messages in [first, behind), without a copy."""
-        return MessageBatch(self.data, self.begin[first:behind], self.end[first:behind])
+    def slice(self, first: int, stop: int) -> MessageBatch:
+        """Return the messages in [first, stop), without a copy."""
+        return MessageBatch(self.data, self.begin[first:stop], self.end[first:stop])
 
     @classmethod
     def join(cls, messages: Sequence[bytes | memoryview]) -> MessageBatch:
@@ -81,7 +81,7 @@ def take_values(
     offsets = np.empty(2 * len(begin) + 1, np.int32)
     offsets[0:-1:2] = begin
     offsets[1::2] = begin + size
-    # The last odd element is empty: the bytes behind the last value belong to nobody.
+    # The last odd element is empty: the bytes after the last value belong to nobody.
     offsets[-1] = offsets[-2] if len(offsets) > 1 else 0
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     values = pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)

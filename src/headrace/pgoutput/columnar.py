@@ -38,7 +38,7 @@ _IS_KIND = letter_set(b"tbnu")
 _HAS_LENGTH = letter_set(b"tb")
 _IS_OLD = letter_set(b"KO")
 _IS_ROW = letter_set(b"IUD")
-_TUPLE_AT = 5  # behind the message's letter and the relation's oid
+_TUPLE_AT = 5  # after the message's letter and the relation's oid
 
 
 class Numerals:
@@ -227,8 +227,8 @@ def _by_shape(relation: Numbers) -> Iterator[tuple[int, Numbers]]:
     shapes = np.flatnonzero(counts)
     # Stable: rows of one relation keep the order of the log.
     order = np.argsort(relation, kind="stable") if len(shapes) > 1 else np.arange(len(relation))
-    behind = np.cumsum(counts[shapes])
-    for shape, first, last in zip(shapes, behind - counts[shapes], behind, strict=True):
+    ends = np.cumsum(counts[shapes])
+    for shape, first, last in zip(shapes, ends - counts[shapes], ends, strict=True):
         yield int(shape), order[first:last]
 
 

@@ -24,7 +24,7 @@ from headrace.pgoutput.cursor import broken
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What stands before the first row: the signature, no flags, no extension."""
 TRAILER = b"\xff\xff"
-"""What stands in the place of a row behind the last one."""
+"""What stands in the place of a row after the last one."""
 
 DAYS, MICROSECONDS = 10_957, 946_684_800_000_000
 """From 1970, where Arrow counts from, to 2000, where PostgreSQL does."""

@@ -318,7 +318,7 @@ class Backfill:
         self._rate.add(documents, seconds, len(parts))
         ranges = quantity(len(parts), "range")
         _LOG.debug("%s: %s, %s in %.1f s", self.name, ranges, quantity(documents, "document"), seconds)
-        # Behind the durable documents: a kill in between reads and writes the same ranges again.
+        # After the durable documents: a kill in between reads and writes the same ranges again.
         for attempt in retrying(ending=self._ending):
             with attempt:
                 notes.save({"blocks": self._done.to_json(), "documents": self._documents})
@@ -372,7 +372,7 @@ class Backfill:
     def _write_refused_again(self, state: Client) -> None:
         """Write what was refused once more: what was deleted or corrected meanwhile leaves the quarantine.
 
-        A range that was read before, and is written behind the stream, may have put it there.
+        A range that was read before, and is written after the stream, may have put it there.
         """
         if self.state.index not in self.work.plan.quarantine:
             return

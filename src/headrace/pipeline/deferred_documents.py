@@ -49,7 +49,7 @@ class DeferredDocuments:
             return
         self._defer_for_plain_sinks(generation, version)
         DeferredKeys(self.client, self.key).add(generation.generation, [[ALL_KEYS]], version)
-        # Behind the keys: the slot is not confirmed any further before they are written.
+        # After the keys: the slot is not confirmed any further before they are written.
         self.store.advance(version, Counters(), deferred=True)
 
     def _defer_for_plain_sinks(self, generation: GenerationState, version: Lsn) -> None:

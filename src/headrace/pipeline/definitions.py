@@ -251,7 +251,7 @@ class Definitions:
         memberships = read_memberships(connection, self.project.publication)
         published = {str(table): member for table, member in memberships.items() if str(table) in tables}
         self.version += 1
-        # All at once, behind every question that may fail: an error leaves what was known before.
+        # All at once, after every question that may fail: an error leaves what was known before.
         self._inspection, self._published, self._inspected = inspection, published, self.project
         self.hashes, self.unfit = hashes, unfit | others
 
@@ -278,7 +278,7 @@ class Definitions:
             drift, self._altered_by_us = SchemaDrift(), None
         else:
             drift = self._find_drift(Fingerprint.from_text(state.catalog), self._baseline, SchemaDrift())
-        # Behind every question that may fail: what is not compared yet is compared in the next look.
+        # After every question that may fail: what is not compared yet is compared in the next look.
         self._stored, self._drift = state.catalog, drift
 
     def _find_drift(self, before: Fingerprint, now: Fingerprint, known: SchemaDrift) -> SchemaDrift:

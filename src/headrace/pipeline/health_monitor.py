@@ -145,7 +145,7 @@ class HealthMonitor:
         self._next = 0.0
 
     def facts(self, *, fresh: bool) -> ServerFacts:
-        """Return the facts of the server, of a moment behind the last look at the slot where `fresh`.
+        """Return the facts of the server, of a moment after the last look at the slot where `fresh`.
 
         A session that lives shows that the server is the same one as when the facts were read.
 

@@ -193,7 +193,7 @@ class OrderDesk:
         self._next_read = self.clock() + _POLL_SECONDS
         if self._wants_reload:
             self.mailbox.submit(new_order(OrderKind.RELOAD, by="SIGHUP"))
-            # Behind the order: one that could not be stored is submitted again.
+            # After the order: one that could not be stored is submitted again.
             self._wants_reload = False
         self._open = self.mailbox.open_orders()
         self.board.set_warning("orders", None)

@@ -83,7 +83,7 @@ class Project:
 
     @property
     def reseeds(self) -> bool:
-        """Whether a run backfills everything again behind a gap; else it ends."""
+        """Whether a run backfills everything again after a gap; else it ends."""
         return self.deployment.source.on_gap == "reseed"
 
     def find_cluster(self, name: str | None) -> SinkTarget:

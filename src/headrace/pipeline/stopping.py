@@ -54,7 +54,7 @@ class Stopping(threading.Event):
         Raises:
             Stopped: when called in the thread that runs, within `interrupting`.
         """
-        # Held while `Stopped` is raised: `_spare` waits for it, so that it never arrives behind the block.
+        # Held while `Stopped` is raised: `_spare` waits for it, so that it never arrives after the block.
         with self._lock:
             if self.is_set():
                 return

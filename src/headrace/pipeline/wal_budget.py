@@ -2,7 +2,7 @@
 
 A slot retains the log for as long as nothing is confirmed. The primary's disk fills, and then it stops for
 every application. With `on_budget = "release"` the slot is dropped first, and everything is backfilled again
-afterwards, as behind any other gap (decision 0062).
+afterwards, as after any other gap (decision 0062).
 """
 
 from __future__ import annotations

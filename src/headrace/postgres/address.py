@@ -323,7 +323,7 @@ def _parse_jdbc_url(url: str) -> dict[str, str]:
 def _jdbc_hosts(location: str) -> dict[str, str]:
     if "@" in location:
         raise _untranslatable_jdbc(
-            "user and password before the host have", "Write ?user=…&password=… behind it."
+            "user and password before the host have", "Write ?user=…&password=… after it."
         )
     if not location.startswith("//"):
         return {"host": "localhost", **_jdbc_database(location)}

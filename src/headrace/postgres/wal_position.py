@@ -117,7 +117,7 @@ SELECT CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bi
 
 
 def end_of_commits(query: Query) -> Lsn:
-    """Return a position (bytes) behind every visible commit, which readers of the log soon reach.
+    """Return a position (bytes) after every visible commit, which readers of the log soon reach.
 
     On a standby, this is the replayed position. On a primary the end of the log may be on disk in part: up to
     the end of a page, in the middle of a record. Readers then stop at the beginning of that record until

@@ -154,7 +154,7 @@ class _File:
         return end
 
     def insert_lines(self, after: int, lines: Sequence[str]) -> str:
-        """Return the text with lines behind the one in which `after` stands."""
+        """Return the text with lines after the one in which `after` stands."""
         newline = self.text.find("\n", after)
         head = f"{self.text}\n" if newline < 0 else self.text[: newline + 1]
         return head + "".join(f"{line}\n" for line in lines) + self.text[len(head) :]

@@ -114,7 +114,7 @@ class RangesDone:
     files: Mapping[TableName, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
 
     def done(self, part: CtidRange) -> Self:
-        """Return the progress after `part` was read; one behind blocks that were not read does not count."""
+        """Return the progress after `part` was read; one after blocks that were not read does not count."""
         read = self._blocks(part)
         if part.table is None or part.filenode is None or part.first_block > read:
             return self

@@ -223,7 +223,7 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        # Behind the last renewal, which would write again what is deleted.
+        # After the last renewal, which would write again what is deleted.
         self._delete(self._leases)
         self._quick.close()
 

@@ -99,7 +99,7 @@ class Quarantine:
             )
             for entry in entries
         )
-        # Behind the entries: who sees the new mark finds them.
+        # After the entries: who sees the new mark finds them.
         self._client.call("PUT", self._mark, {"at": entries[-1].at})
 
     def drop(self, generation: str, positions: Mapping[str, Lsn]) -> None:

@@ -469,7 +469,7 @@ class StatusBoard:
         served = {unit.index for unit in self._known.units if unit.serves and not unit.sink}
         served |= {index.name for index in self._indexes.values() if index.phase is IndexPhase.LIVE}
         incomplete = [name for name in self._indexes if name not in served]
-        # Behind a gap readers see documents of before it, and no change comes to them.
+        # After a gap readers see documents of before it, and no change comes to them.
         return f"not backfilled: {', '.join(incomplete)}" if incomplete else self._warnings["gap"]
 
     def snapshot(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class AppliedPosition:
         self.client.close()
 
     def end_of_log(self) -> Lsn:
-        """Return a position behind every commit that is visible now; on a standby, the replayed position.
+        """Return a position after every commit that is visible now; on a standby, the replayed position.
 
         Raises:
             HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.

@@ -193,7 +193,7 @@ def _check_primary(
         gap = error
     except HeadraceError as error:
         report.add(error_list(error))
-        # Without a state there are no documents that a gap could lie behind.
+        # Without a state there are no documents that a gap could concern.
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _report_gap(gap, report)

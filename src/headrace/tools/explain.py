@@ -32,7 +32,7 @@ from headrace.tools.verification.recheck import first_difference
 from headrace.tools.verification.sides import DatabaseDocuments, open_index
 
 _TIMEOUT_SECONDS = 3.0
-# Batches of deferred keys that are searched; behind so many the answer is that it may be deferred.
+# Batches of deferred keys that are searched; after so many the answer is that it may be deferred.
 _MOST_BATCHES = 500
 
 
@@ -175,7 +175,7 @@ class Explainer:
         for batch in batches:
             if batch.generation == shown.generation and (key in batch.keys or ALL_KEYS in batch.keys):
                 return True
-        # Behind those that were searched there may be more.
+        # After those that were searched there may be more.
         return None if len(batches) == _MOST_BATCHES else False
 
 

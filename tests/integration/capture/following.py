@@ -86,7 +86,7 @@ class Source:
             self.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 
     def stream(self, start: Offset, url: str = "", /, **settings: Any) -> ChangeStream:
-        """A stream behind `start`, open, perhaps by another way; closed at the end of the test.
+        """A stream after `start`, open, perhaps by another way; closed at the end of the test.
 
         After a pause it gives no position without changes, unless `idle_seconds` says so.
         """

@@ -74,7 +74,7 @@ WEAKENED = [
 def test_what_is_needed_is_altered_while_it_is_followed(
     source: Source, start: Offset, altering: str, ending: tuple[Kind, str]
 ) -> None:
-    """The rows before it are taken, none behind it."""
+    """The rows before it are taken, none after it."""
     stream = source.stream(start, documents=needs(source))
     source.sql("INSERT INTO line VALUES (1, 1, 1, 'n')")
     changes, end = take(stream, start, 1)
@@ -350,7 +350,7 @@ def test_a_stream_is_closed_at_once_while_it_awaits_a_description(source: Source
 
 
 def without_publication(source: Source) -> None:
-    """Changes that nobody will ever be sent, and one behind them."""
+    """Changes that nobody will ever be sent, and one after them."""
     source.sql("DROP PUBLICATION headrace", "INSERT INTO line VALUES (2, 1, 1)")
     source.sql("CREATE PUBLICATION headrace FOR ALL TABLES", "INSERT INTO line VALUES (3, 1, 1)")
 

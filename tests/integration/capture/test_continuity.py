@@ -494,7 +494,7 @@ def test_a_promoted_standby_that_lacks_what_was_read_is_refused(server: Embedded
 def test_the_other_of_two_standbys_that_were_promoted_is_refused(
     server: EmbeddedPostgres, same_place: bool
 ) -> None:
-    """Both are on timeline 2; it is known by where that begins, else by the first transaction behind it."""
+    """Both are on timeline 2; it is known by where that begins, else by the first transaction after it."""
     source = Source(server.create_database("shop"))
     source.sql(TABLE, "CREATE PUBLICATION headrace FOR ALL TABLES")
     create_slot(source.url, source.slot, failover=True).close()

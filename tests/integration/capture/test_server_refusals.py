@@ -80,7 +80,7 @@ def read_on(stream: ChangeStream, position: Offset) -> NoReturn:
 def test_an_error_that_comes_once_costs_nothing(
     source: Source, start: Offset, refusing: RefusingServer, error: tuple[str, str], after: int
 ) -> None:
-    """In answer to START_REPLICATION, and behind data that it sent already."""
+    """In answer to START_REPLICATION, and after data that it sent already."""
     refusal = refusing.refuse("START_REPLICATION", *error, after=after)
     source.sql("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
     stream = source.stream(start, refusing.url)

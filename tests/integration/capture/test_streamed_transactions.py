@@ -1,4 +1,4 @@
-"""Large transactions are taken while they run: what they say and where it stands is as behind their end."""
+"""Large transactions are taken while they run: what they say and where it stands is as after their end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def large(source: Source, first: int, *between: str, end: str = "COMMIT") -> Non
 
 
 def whole(source: Source) -> pa.Table:
-    """Everything up to the last change, read from `source` behind the transactions' ends."""
+    """Everything up to the last change, read from `source` after the transactions' ends."""
     start = Offset(source.confirmed())
     return read_until_last(source.stream(start, **WHOLE), start)
 

@@ -75,7 +75,7 @@ def shop(client: SparkSession, database: str, tmp_path: Path) -> Shop:
 
 
 def test_a_table_is_followed_and_the_query_ends_when_it_is_told(client: SparkSession, shop: Shop) -> None:
-    """Also behind `register`, which may be called again and again."""
+    """Also after `register`, which may be called again and again."""
     register(client)
     register(client)
     query = shop.follow()

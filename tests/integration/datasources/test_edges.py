@@ -507,7 +507,7 @@ def test_a_lookup_leaves_out_what_was_dropped(database: str) -> None:
 def test_a_query_that_is_stopped_while_its_start_waits_leaves_no_slot(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
-    """The server makes a slot behind every open transaction, also when nobody waits for it any more."""
+    """The server makes a slot after every open transaction, also when nobody waits for it any more."""
     slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
     with connect(database) as connection, connect(database, autocommit=False) as open_for_long:
         execute(connection, ITEM)
@@ -524,7 +524,7 @@ def test_a_query_that_is_stopped_while_its_start_waits_leaves_no_slot(
 
 
 def test_a_new_table_that_somebody_has_published_while_it_was_written_to(query: Callable[..., Query]) -> None:
-    """Of such a transaction the log has only what came behind that, and no snapshot has it before its end."""
+    """Of such a transaction the log has only what came after that, and no snapshot has it before its end."""
     one = query(envelope="changes", newTables="snapshot", **_START)
     one.step()
     one.sql("CREATE TABLE tag (id int PRIMARY KEY)")

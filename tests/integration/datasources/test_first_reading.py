@@ -1,4 +1,4 @@
-"""Do the first rows and the changes behind them fit exactly, wherever the reading was killed under writers?
+"""Do the first rows and the changes after them fit exactly, wherever the reading was killed under writers?
 
 Whoever counts, appends, or has no key sees each difference: what a snapshot shows must not be told again.
 """
@@ -87,7 +87,7 @@ def test_killed_while_the_rows_of_a_new_table_are_read_both_tables_are_whole(
         killed.meanwhile = lambda: change_much(killed)
         killed.until(killed.is_through)
     check(killed)
-    assert "since" not in killed.offsets[-1], "what was to be left out lies behind"
+    assert "since" not in killed.offsets[-1], "what was to be left out lies after"
 
 
 def test_what_a_partition_lost_before_its_rows_were_read_is_not_told(killed: Killed) -> None:

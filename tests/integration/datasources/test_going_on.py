@@ -34,7 +34,7 @@ def place(row: dict[str, Any]) -> tuple[int, int]:
 def test_a_slot_that_was_recreated_ends_the_query_or_is_gone_on_with(
     query: Callable[..., Query], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Drasi's hole 2: never a silent gap. Said once; then the checkpoint stands behind the gap."""
+    """Drasi's hole 2: never a silent gap. Said once; then the checkpoint stands after the gap."""
     one = query(**_START)
     one.step()
     one.sql("INSERT INTO item VALUES (1, 'a')")

@@ -187,7 +187,7 @@ def test_a_batch_that_failed_is_repeated_exactly(source: Source) -> None:
     """More has been written meanwhile, but the batch's end stands in the checkpoint."""
 
     def fail(_number: int) -> None:
-        raise ValueError("the sink fails behind its write")
+        raise ValueError("the sink fails after its write")
 
     source.start(after=fail)
     source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 50) i")
@@ -362,7 +362,7 @@ def test_a_wrong_option_is_one_line(source: Source, options: dict[str, str], sai
 
 
 def check_is_last_line(text: str) -> None:
-    """Our error is the last line of Python's one trace; behind it stands only Spark's own."""
+    """Our error is the last line of Python's one trace; after it stands only Spark's own."""
     trace, _, behind = text.partition("headrace.errors.HeadraceError: ")
     assert trace.count("Traceback") == 1
     assert "another exception" not in text

@@ -288,7 +288,7 @@ def test_many_tables_are_read_first_too(source: Source) -> None:
 def test_killed_while_the_rows_are_read(source: Source) -> None:
     """Its snapshot died with it: the reading begins again, and the greatest position of each key wins.
 
-    Behind a `truncate`: what was deleted meanwhile is in no later row.
+    After a `truncate`: what was deleted meanwhile is in no later row.
     """
     source.run("INSERT INTO item (id, name) SELECT g, 'old' FROM generate_series(1, 4000) g")
     source.follow(maxBytesPerTrigger="20k")

@@ -77,7 +77,7 @@ def test_a_checkpoint_goes_on_after_pg_upgrade_where_its_option_says_so() -> Non
         followed.restart(upgradedFrom=system)
         followed.until(lambda: "hidden" in names(followed))
         assert [row["name"] for row in followed.rows[rows:]] == ["after", "hidden"], "nothing comes twice"
-        # A process that dies behind the step to the new system repeats it.
+        # A process that dies after the step to the new system repeats it.
         step = followed.offsets[followed.offsets.index(reached) + 1]
         followed.restart()
         assert followed.batch(reached, step) == []

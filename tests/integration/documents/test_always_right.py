@@ -208,7 +208,7 @@ def test_a_truncate_touches_everything(world: World, table: str) -> None:
 
 @pytest.mark.parametrize("truncated", ["person", "badge", "tag", "tagging", "Order", "line"])
 def test_a_truncate_does_not_hide_what_is_new(world: World, truncated: str) -> None:
-    """Rows that are inserted in the same batch, before or behind it: no sink can enumerate them yet."""
+    """Rows that are inserted in the same batch, before or after it: no sink can enumerate them yet."""
     changes = world.run("INSERT INTO person VALUES (900, 'New', NULL, 1, NULL)")
     truncate = {"schema": "public", "table": truncated, "op": "t", "before": None, "after": None}
     world.writer.execute(f'TRUNCATE "{truncated}"')

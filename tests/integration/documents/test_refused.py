@@ -389,7 +389,7 @@ def test_a_plain_sink_loses_what_the_primary_had_refused(make: Make) -> None:
 
 
 def test_a_plain_sink_waits_for_the_index_that_it_asks(make: Make) -> None:
-    """The primary deletes there behind it: what it has not asked by then it never hears."""
+    """The primary deletes there after it: what it has not asked by then it never hears."""
     world = make()
     world.seed(2)
     index = world.generation.index
@@ -458,7 +458,7 @@ def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
 
 
 def test_digests_tell_what_cannot_be_read(make: Make) -> None:
-    """The ranges behind it begin where they would have begun."""
+    """The ranges after it begin where they would have begun."""
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
     plan = world.worker.work.plan
     with ReadSession(world.url) as session:

@@ -1,7 +1,7 @@
 """What a crash of the server takes back is in no document: `synchronous_commit = off`.
 
 Such a commit is seen before it is on disk. The WAL writer of this server puts it there within seconds only,
-so a crash right behind it takes it back.
+so a crash right after it takes it back.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ STAMP = "INSERT INTO stamp VALUES (1, 1)"
 """What is committed and on disk, and whose change is applied."""
 
 RENAMED = "UPDATE person SET name = 'nobody' WHERE id = 1"
-"""What is committed behind that, and not on disk yet; as are all of these."""
+"""What is committed after that, and not on disk yet; as are all of these."""
 
 LOST_BESIDE_A_BATCH = {
     "a renamed root": RENAMED,

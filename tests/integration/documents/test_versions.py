@@ -1,7 +1,7 @@
 """A batch whose writes arrive late never replaces what a later batch has written; its version says so.
 
 A worker that hangs in the network is given up and its batch runs again elsewhere. What it sent is still on
-its way, and arrives behind newer documents.
+its way, and arrives after newer documents.
 """
 
 import time

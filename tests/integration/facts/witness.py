@@ -104,7 +104,7 @@ def _values(text: str) -> Values:
 
 
 def _columns(text: str, position: int) -> tuple[int, Values]:
-    """The columns from `position` on, and where the first thing behind them is."""
+    """The columns from `position` on, and where the first thing after them is."""
     values: Values = {}
     while (found := _COLUMN.match(text, position)) is not None:
         values[_name(found[1])] = _value(found[2], found[3])

@@ -189,7 +189,7 @@ def test_a_name_that_two_columns_had_between_two_looks_gives_no_column_the_value
     mirror = mirror_of(url, tmp_path)
     mirror.prepare()
     run(url, *USED_TWICE[alteration])
-    if looks_between:  # the log's changes come behind the look that saw the alteration
+    if looks_between:  # the log's changes come after the look that saw the alteration
         mirror.prepare()
     mirror.follow()
     assert mirror.wrong() == []

@@ -172,7 +172,7 @@ def test_the_position_outlives_the_log_of_its_commit(lake: DeltaLake) -> None:
 def test_a_killed_mirror_finds_the_position_of_a_sessions_commit(
     lake: DeltaLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed right behind that commit, and somebody joined files then; a second engine goes on."""
+    """It was killed right after that commit, and somebody joined files then; a second engine goes on."""
 
     class Killed(BaseException):
         """Ends the mirror."""
@@ -257,7 +257,7 @@ def test_files_are_joined_and_the_position_stays(lake: DeltaLake) -> None:
 def test_a_query_of_ones_own_writes_by_its_sessions_delta(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
-    """The history of two changes, then one behind a new start of the query."""
+    """The history of two changes, then one after a new start of the query."""
     source = PostgresSource(
         url=database,
         slot=_SLOT,

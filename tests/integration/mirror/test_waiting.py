@@ -148,7 +148,7 @@ def test_a_lock_on_a_table_of_which_some_rows_are_mirrored_delays_it_alone(url: 
 
 
 def test_a_named_table_that_is_made_again_without_its_key_waits_for_it(url: str, tmp_path: Path) -> None:
-    """As a restored dump does it: keys come behind the rows."""
+    """As a restored dump does it: keys come after the rows."""
     mirror, *_ = prepared(url, config_of(tmp_path, MirroredTables(tables=("public.a", "public.b"))))
     run(url, "DROP TABLE b")
     mirror.set_up()

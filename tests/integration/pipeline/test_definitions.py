@@ -66,7 +66,7 @@ class Ground:
         self.definitions = Definitions(project, project.resolve(), clock=lambda: self.now)
 
     def look(self, state: PipelineState | None = None) -> CatalogSeen:
-        """Look once the pause behind the last look is over."""
+        """Look once the pause after the last look is over."""
         self.now += 60.0
         return self.definitions.look(self.connection, state)
 

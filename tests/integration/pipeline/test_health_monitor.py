@@ -66,7 +66,7 @@ class Watched:
 
 @pytest.fixture
 def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterator[Watched]:
-    """Behind 1000 rows that are not applied yet."""
+    """After 1000 rows that are not applied yet."""
     _, deployment = own
     project = open_project(deployment.folder / "headrace.toml", {})
     endpoints = project.resolve()
@@ -114,7 +114,7 @@ def test_the_slot_is_shown_while_no_query_runs(watched: Watched) -> None:
 
 
 def test_the_lag_grows_while_the_cluster_is_away(watched: Watched) -> None:
-    """The look at the slot came behind the one at the cluster, so the lag stood still, or was 0."""
+    """The look at the slot came after the one at the cluster, so the lag stood still, or was 0."""
     nowhere = replace(watched.endpoints, sink=replace(watched.endpoints.sink, urls=("http://127.0.0.1:9",)))
     watched.endpoints = nowhere
     with watched.watch() as watch:

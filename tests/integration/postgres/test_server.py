@@ -121,7 +121,7 @@ def test_a_refused_write_says_whether_the_role_or_the_server_is_read_only(
 def test_limits_that_a_role_sets_for_people_are_off_in_every_session(
     url: str, connection: Connection
 ) -> None:
-    """An idle session of ours waits for Spark to start, and a slot is made behind other transactions."""
+    """An idle session of ours waits for Spark to start, and a slot is made after other transactions."""
     limits = [
         name
         for (name,) in execute(

@@ -309,7 +309,7 @@ def test_a_write_without_an_answer_is_looked_up_before_the_next(
 def test_a_write_that_comes_late_is_no_other_process(
     opensearch: EmbeddedOpenSearch, client: Client, prefix: str
 ) -> None:
-    """A write without an answer reaches the server behind the look for it, and before the next write."""
+    """A write without an answer reaches the server after the look for it, and before the next write."""
     lost: list[Passing] = []
 
     with HttpProxy(opensearch.url) as front:

@@ -18,7 +18,7 @@ from headrace.status.waiting import WaitProgress
 
 
 class Held:
-    """Whoever asks waits until `reach` sets a place behind theirs."""
+    """Whoever asks waits until `reach` sets a place after theirs."""
 
     def __init__(self) -> None:
         self.applied = 1

@@ -25,7 +25,7 @@ def _with(**changes: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_equal_documents_have_no_differences() -> None:
-    """1.50 and 1.5 are one number; a mean may differ behind its twelfth digit."""
+    """1.50 and 1.5 are one number; a mean may differ after its twelfth digit."""
     assert differences(_with(), _with(price=Decimal("1.5"), mean=Decimal("3.3333333333333335"))) == []
 
 

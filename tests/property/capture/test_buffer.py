@@ -158,7 +158,7 @@ def fits(rows: list[Row], limit: Limit) -> bool:
 
 
 def check_end(written: Log, at: Offset, end: Offset, limit: Limit) -> None:
-    """A batch ends behind a commit unless its only transaction is too large; too large means one piece."""
+    """A batch ends after a commit unless its only transaction is too large; too large means one piece."""
     batch = written.between(at, end)
     if end.transaction is not None:
         assert {row.commit for row in batch} == {end.transaction}

@@ -112,7 +112,7 @@ def test_another_log_is_never_taken_for_it(data: st.DataObject, log: list[Commit
     ]
     confirmed = data.draw(st.integers(0, back))
     inside = [commit.lsn for commit in log if commit.lsn < confirmed < commit.lsn + _LENGTH]
-    confirmed = inside[0] if inside else confirmed  # a slot stands behind a whole record, or before it
+    confirmed = inside[0] if inside else confirmed  # a slot stands after a whole record, or before it
     recognition.connected(confirmed)
     parts = sent(other, confirmed, recognition.beginning(upto), data)
     if not differs:

@@ -110,7 +110,7 @@ resumes = st.sampled_from([0, 100, 140, 240, 340]).map(Offset) | st.builds(
 
 @dataclass
 class Outcome:
-    """What a reader made of a log: changes, places where a batch may end behind a commit, its position."""
+    """What a reader made of a log: changes, places where a batch may end after a commit, its position."""
 
     changes: list[dict[str, object]]
     commits: list[tuple[Offset, int, int, int]]
@@ -153,7 +153,7 @@ def quickly(parts: Sequence[Sequence[bytes]], resume: Offset, tables: frozenset[
                 commits.append((offset, int(ends.xid[index]), *there))
         if len(found):
             assert len(ends)
-            assert int(ends.rows[-1]) == len(found), "no end behind the last change"
+            assert int(ends.rows[-1]) == len(found), "no end after the last change"
         batch = changes_batch(found)
         batch.validate(full=True)
         batches.append(batch)

@@ -144,7 +144,7 @@ def stream_commit(xid: int, lsn: int) -> bytes:
 
 
 def plainly(work: Work, lsn: int) -> list[bytes]:
-    """All that is left of the transaction; each row behind its table's description."""
+    """All that is left of the transaction; each row after its table's description."""
     messages: list[Message] = [Begin(lsn, 1_000, work.xid)]
     for owner, table, what, version in work.done:
         if owner not in work.aborted:

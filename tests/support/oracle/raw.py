@@ -1,6 +1,6 @@
 """Evaluate a condition in SQL on a row: a small part of SQL, enough for the conditions that tests write.
 
-OR, AND, NOT, parentheses, comparisons, IS [NOT] NULL; operands are columns (also behind their table's name),
+OR, AND, NOT, parentheses, comparisons, IS [NOT] NULL; operands are columns (also after their table's name),
 texts, numbers, true, false, and the functions lower, coalesce and length.
 """
 

@@ -134,7 +134,7 @@ class _Deployment:
 
 @dataclass
 class _Builder:
-    """Builds all indexes, the first time and behind what the log does not tell."""
+    """Builds all indexes, the first time and after what the log does not tell."""
 
     case: Case
     url: str

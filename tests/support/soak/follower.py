@@ -50,7 +50,7 @@ class Tuning:
 
 
 class Follower:
-    """The pipeline behind its backfill; for one thread.
+    """The pipeline after its backfill; for one thread.
 
     Attributes:
         batches, restarts: how many there were.
@@ -69,7 +69,7 @@ class Follower:
         self._open()
 
     def _open(self) -> None:
-        """As every start does: from where the slot stands, or behind what is deferred."""
+        """As every start does: from where the slot stands, or after what is deferred."""
         prepared, tuning, state = self._prepared, self._tuning, self._state
         confirmed = self._unread().confirmed_flush or 0
         assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"

@@ -20,7 +20,7 @@ class Died(Exception):  # noqa: N818 - no error of the product
 
 
 class FailingSink(DocumentWriter):
-    """Passes on to a memory sink; dies behind so many operations, where it is told to."""
+    """Passes on to a memory sink; dies after so many operations, where it is told to."""
 
     def __init__(self, sink: MemorySink) -> None:
         self.sink = sink

@@ -88,7 +88,7 @@ def test_a_standby_that_is_not_promoted_is_waited_for() -> None:
 
 
 def test_the_log_must_reach_as_far_as_it_is_known_to_have_been() -> None:
-    """A logged batch may end behind what this process has read; the slot is compared with the latter."""
+    """A logged batch may end after what this process has read; the slot is compared with the latter."""
     with pytest.raises(HeadraceError, match="restored"):
         check_continuity(NOW, "s", REACHED, HERE, known=301)
     promoted = replace(NOW, origin=LogOrigin("7", 4, 5), switches={3: 220})

@@ -284,7 +284,7 @@ def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:
 
 
 def test_on_units_that_are_not_known_yet_nothing_is_decided() -> None:
-    """They are not removed: the first look at the database has failed, or the one behind a reload."""
+    """They are not removed: the first look at the database has failed, or the one after a reload."""
     orders = (REINDEX, Order("n3", OrderKind.RELOAD), Order("n4", OrderKind.PAUSE))
     found = view((SERVED, KEPT), Definition("aa"), orders=orders, server=AWAY)
     state = replace(found.state, generations=(SERVED,))  # of `users_bb_2` only the cluster knows

@@ -80,7 +80,7 @@ def test_a_step_that_the_status_of_a_unit_tells_of_is_not_told_twice(shown: RunB
 def test_a_run_is_ready_while_a_query_follows_the_log_of_what_readers_see(
     served: GenerationState, query: QuerySeen | None, *, ready: bool
 ) -> None:
-    """Also a run that was started behind a gap, or whose query has ended later."""
+    """Also a run that was started after a gap, or whose query has ended later."""
     lived: list[bool] = []
     shown = RunBoard(StatusBoard(["users"]), lambda: lived.append(True))
     state = PipelineState("7", 1, 5, "s", "p", "following", 10, 50, (served,), catalog="text")

@@ -109,7 +109,7 @@ def test_it_never_arrives_behind_the_part_that_it_interrupts(delay: float) -> No
 
 
 def leave(stopping: Stopping, begun: threading.Event, late: list[str]) -> None:
-    """Leave such a part after a millisecond; `late` tells of what arrives behind it."""
+    """Leave such a part after a millisecond; `late` tells of what arrives after it."""
     try:
         with stopping.interrupting():
             begun.set()

@@ -24,7 +24,7 @@ from headrace.model.names import TableName
 
 _RETRIES = "commit.retry.num-retries"
 PROPERTIES = {
-    # Tried again, a commit would come behind another writer's, whose rows may be newer.
+    # Tried again, a commit would come after another writer's, whose rows may be newer.
     _RETRIES: "0",
     "commit.manifest.min-count-to-merge": "10",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -49,7 +49,7 @@ def noted_position(snapshot: Snapshot) -> Position | None:
 
 
 def find_other_commit(table: Table, since: int, *, or_own: bool = False) -> str | None:
-    """Return what another program did to the rows or columns behind a snapshot; None: nothing.
+    """Return what another program did to the rows or columns after a snapshot; None: nothing.
 
     Args:
         table: the table as it is now.
@@ -146,7 +146,7 @@ def _add_snapshots(
 
 
 def _refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
-    """Return the error of a commit that others preceded, behind the table as it was opened."""
+    """Return the error of a commit that others preceded, after the table was opened."""
     present = _present(table)
     since = snapshot_id(table)
     is_harmless = present is not None and find_other_commit(present, since, or_own=True) is None

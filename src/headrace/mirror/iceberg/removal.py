@@ -28,7 +28,7 @@ def remove_files(table: Table, retention_seconds: float, noted: int | None = Non
     Args:
         table: the table.
         retention_seconds: the retention.
-        noted: the snapshot that stays with all behind it; None: there is none.
+        noted: the snapshot that stays with all after it; None: there is none.
 
     Returns:
         How many files were removed.

@@ -37,7 +37,7 @@ def alter(change: Transaction, schema: pa.Schema) -> None:
         with change.update_snapshot({OWN: before.properties[OWN]}).overwrite() as emptied:
             for file in present_files(change):
                 emptied.delete_data_file(file)
-    # A column cannot go before the partitions that it decides, nor come behind them.
+    # A column cannot go before the partitions that it decides, nor come after them.
     with change.update_spec() as spec:
         for field, partition in zip(before.spec().fields, levels(before.spec(), columns), strict=True):
             if partition.column not in staying or partition not in wanted:

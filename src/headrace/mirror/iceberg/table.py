@@ -81,7 +81,7 @@ class IcebergTable:
         return None if text is None else commits.read_position(text)
 
     def find_other_commit(self, since: int) -> str | None:
-        """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
+        """Return what another program did to the rows or columns after a snapshot; None: nothing."""
         return commits.find_other_commit(self.table, since)
 
     @functools.cached_property

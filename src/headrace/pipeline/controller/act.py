@@ -102,7 +102,7 @@ def _(action: actions.Forget, ports: Ports) -> None:
     _change(ports, lambda state: state.without(action.generation.id))
     left = _load(ports).generations
     if action.unit.sink and all(stored.sink != action.unit.sink for stored in left):
-        # Behind the generation: one that lost its deferred keys must not be taken for complete.
+        # After the generation: one that lost its deferred keys must not be taken for complete.
         ports.deferral.forget_sink(action.unit.sink)
 
 

@@ -89,7 +89,7 @@ class DropSlot(Action):
 
 @dataclass(frozen=True, slots=True)
 class BeginAgain(Action):
-    """Stop following every generation and store that there is no log: behind a gap all begins again."""
+    """Stop following every generation and store that there is no log: after a gap all begins again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Desired:
         keep: how many former generations of an index are retained in the sink that keeps the state.
         most_deferred: how many documents of a generation may wait for its sink; one for which more wait is
             given up, and filled again once the sink answers.
-        reseeds: behind a gap everything is backfilled again; else the run ends.
+        reseeds: after a gap everything is backfilled again; else the run ends.
         reloaded: what changed by the files that a reload has read, by the order's id.
         misread: why the files that a reload read are refused, by the order's id; the former ones hold.
         stopping: the run is asked to end.

@@ -150,7 +150,7 @@ def _decide_catalog(
 
 
 def _has_passed(catalog: CatalogSeen, state: PipelineState) -> bool:
-    """Whether the stream is behind the place at which lost rows were seen.
+    """Whether the stream is past the place at which lost rows were seen.
 
     Before, a batch may have read such a row and write it at a higher version than a renewal has.
     """

@@ -77,7 +77,7 @@ class Controller:
     def _carry_out(self, action: Action) -> bool:
         """Carry out an action; return whether the next one may follow.
 
-        A unit fails alone; behind a failure of what all share the next round decides again.
+        A unit fails alone; after a failure of what all share the next round decides again.
         """
         try:
             act(action, self.ports)

@@ -73,7 +73,7 @@ class StreamPort(Protocol):
     """The query, and what fills generations beside it."""
 
     def start(self, state: PipelineState, *, new_session: bool) -> None:
-        """Start a query behind the stored position, which writes what the state follows."""
+        """Start a query after the stored position, which writes what the state follows."""
 
     def change(self, state: PipelineState) -> None:
         """Offer the query a plan with what the state follows; it takes the plan at the end of its batch."""

@@ -63,7 +63,7 @@ def _decide_followed(
     if desired.units is None:
         return  # a unit that is not known yet is no unit that was removed
     yield from decide_units(world, state, desired)
-    # Behind the units: the plan has what they are given in this round. Before there is a catalog, they are
+    # After the units: the plan has what they are given in this round. Before there is a catalog, they are
     # given nothing.
     yield from decide_query(world, state, goes_on=goes_on and bool(state.catalog))
     yield from decide_backfills(world, state)

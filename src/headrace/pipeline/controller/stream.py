@@ -87,7 +87,7 @@ def decide_backfills(world: World, state: PipelineState) -> Iterator[actions.Act
 
 
 def _may_read(world: World, generation: GenerationState) -> bool:
-    """Whether every change behind the stored position is written to the generation, and its sink answers."""
+    """Whether every change after the stored position is written to the generation, and its sink answers."""
     query, sink = world.query, world.sinks.get(generation.sink)
     # Rows that are read before changes are followed would miss what is committed in between (decision 0060).
     if query is None or query.failure is not None or not isinstance(sink, SinkSeen):

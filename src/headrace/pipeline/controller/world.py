@@ -83,7 +83,7 @@ class TableChange:
 
     Attributes:
         what: in words, for users.
-        seen_at: the end of the log (bytes) when this run saw it first: what is read behind it is right again.
+        seen_at: the end of the log (bytes) when this run saw it first: what is read after it is right again.
     """
 
     verdict: TableVerdict
@@ -143,7 +143,7 @@ class QuerySeen:
 
     Attributes:
         plan: the ids of the generations that it writes.
-        joined: those of them that every change behind the stored position is written to, so that a backfill
+        joined: those of them that every change after the stored position is written to, so that a backfill
             may read rows for them.
         leaving: those of a former plan that a batch may still write.
         starting: it does not read yet, and takes no other plan.

@@ -255,7 +255,7 @@ class DocumentsQuery:
         # A task that waits for a server does not notice the stop; the end of its session ends it.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
-        # Spark did not ask for a batch behind the last one any more, so the source has not reported its end.
+        # Spark did not ask for a batch after the last one any more, so the source has not reported its end.
         if reports := self._recent_progress():
             self.signals.set_batch_end(_end_of(reports[-1]))
         self._tracker.close()

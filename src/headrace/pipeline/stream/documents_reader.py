@@ -76,7 +76,7 @@ class Following:
         return Offset(parse_lsn(str(self.continues["lsn"])), last=last)
 
     def first_offset(self, confirmed: Lsn) -> Offset:
-        """Return where the source begins: at the slot's position, or behind the deferred changes.
+        """Return where the source begins: at the slot's position, or after the deferred changes.
 
         Raises:
             HeadraceError: CONTINUITY where the slot was confirmed beyond what was applied.
@@ -259,21 +259,21 @@ class DocumentsReader(DataSourceStreamReader):
     @short_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch."""
-        begin, behind = Offset.from_json(start), Offset.from_json(end)
+        begin, until = Offset.from_json(start), Offset.from_json(end)
         batches: list[pa.RecordBatch] = []
         contexts: tuple[CommitContext, ...] | None = () if self._settings.traced else None
-        if begin != behind:
-            planner = self._open_planner(begin, behind)
+        if begin != until:
+            planner = self._open_planner(begin, until)
             if self._settings.traced:
-                contexts = tuple(planner.stream.contexts(begin, behind))
+                contexts = tuple(planner.stream.contexts(begin, until))
             # Spark may plan a batch again, and otherwise: only the one that was written needs no task.
-            if self._written is not None and self._written[:2] == (begin, behind):
+            if self._written is not None and self._written[:2] == (begin, until):
                 reach("planned")
                 self._settings.signals.mark_planned()
                 return [WrittenPartition(self._written[2], contexts)]
-            batches = planner.stream.changes(begin, behind)
+            batches = planner.stream.changes(begin, until)
         stream, plan = to_ipc(batches), self._plan
-        tasks = plan_tasks(batches, behind.version, self._settings.max_tasks)
+        tasks = plan_tasks(batches, until.version, self._settings.max_tasks)
         if batches:
             reach("planned")
         self._settings.signals.mark_planned()
@@ -330,7 +330,7 @@ class DocumentsReader(DataSourceStreamReader):
         return end
 
     def _report_batch_end(self, start: dict[str, Any]) -> None:
-        """Tell the driver where the batch ended behind which Spark asks for the next one."""
+        """Tell the driver where the batch ended after which Spark asks for the next one."""
         # Spark asks only once all tasks of that batch are done: its documents are durable or deferred.
         if start not in (self._initial, self._batch_end):
             self._settings.signals.set_batch_end(start)
@@ -356,7 +356,7 @@ class DocumentsReader(DataSourceStreamReader):
         if offered[1].settings:
             self._settings = unpack(offered[1].settings)
             self._planner.close()
-        # Last: the driver relies on it that this plan writes every change behind the position.
+        # Last: the driver relies on it that this plan writes every change after the position.
         signals.accept_plan(self._plan_number, position)
 
     def stop(self) -> None:
@@ -370,7 +370,7 @@ class DocumentsReader(DataSourceStreamReader):
             self._early = None
 
     def _open_planner(self, start: Offset, read: Offset) -> ChangePlanner:
-        """Return the planner, opened behind `start`; the log was read up to `read`."""
+        """Return the planner, opened after `start`; the log was read up to `read`."""
         if not self._planner.is_open:
             self._planner.open(self._settings.stream(self._url, read), start)
         return self._planner

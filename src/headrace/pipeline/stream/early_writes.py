@@ -139,7 +139,7 @@ class EarlyWriter:
         written = self._worker.apply(task)
         if written.result.rejected:
             raise _LeftToTask("it has refused documents, which its task reports")
-        # Asked behind the write, so that no reader waits for the answer.
+        # Asked after the write, so that no reader waits for the answer.
         if self._has_quarantine and task.rows.num_rows and self._worker.sink.delivery.has_quarantined():
             raise _LeftToTask("documents are in quarantine: its task takes out what it writes")
         return written

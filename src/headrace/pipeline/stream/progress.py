@@ -120,9 +120,9 @@ class ProgressTracker:
         """Save a position, and look again soon where documents before it are deferred."""
         for attempt in retrying(longest=1.0, ending=self._ending):
             with attempt:
-                # Behind the batch: what its tasks have deferred was stored before it ended.
+                # After the batch: what its tasks have deferred was stored before it ended.
                 state = self.store.advance(reached.lsn, counters, last=reached.last, began=began)
-        # Behind the durable state: the server forgets what is confirmed. A kill in between confirms it later.
+        # After the durable state: the server forgets what is confirmed. A kill in between confirms it later.
         self.signals.set_confirm_limit(state.applied)
         self._next = time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS

@@ -61,7 +61,7 @@ class RunStream:
     # The query, see `StreamPort`.
 
     def start(self, state: PipelineState, *, new_session: bool) -> None:
-        """Start a query behind the stored position, which writes what the state follows."""
+        """Start a query after the stored position, which writes what the state follows."""
         assert self._running is None, "one query at a time"
         project = self.plans.definitions.project
         self._running = _Running(
@@ -212,7 +212,7 @@ class _Running:
 
     Attributes:
         plan: the ids of the generations of the plan that was offered last.
-        joined: those that every change behind the stored position is written to.
+        joined: those that every change after the stored position is written to.
         leaving: those of former plans that a batch or a job may still write.
     """
 
@@ -275,7 +275,7 @@ class _Running:
     def note_taken(self, reached: int) -> None:
         """Note what the query has taken of the plan that was offered last.
 
-        A generation has joined once the stored position is behind the end of the batch that was the last
+        A generation has joined once the stored position is past the end of the batch that was the last
         with the former plan: rows that are read then are as new as what the stream wrote before.
         """
         taken = None if self.query is None else self.query.taken_from()
@@ -283,7 +283,7 @@ class _Running:
             return
         if not self.job_gate.is_busy:  # a job that runs may have the former plan
             self.leaving = frozenset()
-        # Every change behind the stored position is written to the new generations from here on.
+        # Every change after the stored position is written to the new generations from here on.
         if reached >= taken:
             self.joined = self.plan
 

@@ -243,7 +243,7 @@ class SinkConnection:
             yield from ids(self._client, target)
             return
         for target in self._plan.mirrors[index]:
-            # The primary deletes there behind this: keys that were deferred would come too late.
+            # The primary deletes there after this: keys that were deferred would come too late.
             for attempt in retrying():
                 with attempt:
                     exists = refresh_if_exists(self.state, target)

@@ -177,7 +177,7 @@ class Worker:
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             written = self._write(index_keys, task.version)
             if task.share.count == 1 and written.upserted + written.deleted:
-                self.sink.refresh(index_keys)  # a larger batch has others behind it: the interval is enough
+                self.sink.refresh(index_keys)  # a larger batch has others after it: the interval is enough
             result += written
         self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
@@ -346,7 +346,7 @@ class Worker:
     def _collect_keys(self, task: Task) -> Deferral:
         """Return the keys to assemble; those of a whole index come from the sink."""
         deferral = None
-        # Behind each wait for a lock at once another: which documents change must be known before all else.
+        # After each wait for a lock at once another: which documents change must be known before all else.
         while deferral is None:
             for attempt in self._policy.attempts():
                 with attempt, self._times.resolving(), contextlib.suppress(LockedError):

@@ -102,7 +102,7 @@ class RoutedWriter(DocumentWriter):
             passed: list[DocumentOperation] = []
             chunk = chain([first], islice(remaining, _BATCH_SIZE - 1))
             result = self._writer.write(self._to_all_shards(chunk, passed))
-            # Behind the writes: a kill in between leaves a copy too many, and the batch is repeated.
+            # After the writes: a kill in between leaves a copy too many, and the batch is repeated.
             self._delete_older_copies(passed)
             extra = sum(len(self._routings(deleted)) - 1 for deleted in passed if deleted.body is None)
             extra_deleted = min(extra, result.deleted)  # a delete counts once, however many shards it went to

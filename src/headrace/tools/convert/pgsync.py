@@ -130,8 +130,8 @@ def _of_database(indexes: Collection[PgsyncIndex], name: str, notes: Notes) -> I
 def _read_tables(session: ReadSession, wanted: set[TableName]) -> Catalog:
     """Read tables, with those that views among them read."""
     catalog = read_catalog(session, wanted)
-    behind = {base for table in catalog.tables.values() for base in table.reads}
-    return read_catalog(session, wanted | behind) if behind - wanted else catalog
+    bases = {base for table in catalog.tables.values() for base in table.reads}
+    return read_catalog(session, wanted | bases) if bases - wanted else catalog
 
 
 def _named_once(indexes: Collection[_Noted]) -> dict[str, _Noted]:

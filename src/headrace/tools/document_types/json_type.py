@@ -106,7 +106,7 @@ def union(*types: JsonType) -> JsonType:
 
 
 def definitions(types: Iterable[JsonType]) -> list[Definition]:
-    """Return the named types that `types` consist of, each behind those that it consists of itself."""
+    """Return the named types that `types` consist of, each after those that it consists of itself."""
     return list(dict.fromkeys(found for type_ in types for found in _definitions(type_)))
 
 

@@ -167,7 +167,7 @@ class DatabaseSide(Protocol):
         """Return the stamps of those ids that have a document now."""
 
     def position(self) -> Lsn:
-        """Return a position behind everything that was read so far."""
+        """Return a position after everything that was read so far."""
 
 
 ReadIndex = Callable[[Sequence[str]], Mapping[str, StoredDocument]]
@@ -220,7 +220,7 @@ class Recheck:
     def _round(
         self, ids: list[str], before: Mapping[str, StoredDocument]
     ) -> tuple[list[Finding], Mapping[str, StoredDocument]]:
-        # The order is the proof: the database, a position behind it, the stream up to there, the index.
+        # The order is the proof: the database, a position after it, the stream up to there, the index.
         look = self.database.look(ids)
         position = self.database.position()
         applied = self._wait_applied(position)

@@ -98,7 +98,7 @@ class DatabaseDocuments:
         return self._presence.read(ids).stamps
 
     def position(self) -> Lsn:
-        """Return a position behind everything that was read. See `DatabaseSide`."""
+        """Return a position after everything that was read. See `DatabaseSide`."""
         return end_of_commits(self._session.query)
 
 
