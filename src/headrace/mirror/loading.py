@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -68,6 +68,7 @@ class LakeLoader:
         waiting: where a table waits that cannot be loaded.
         stopping: ends a load between two tables, or two units of one, with `LoadStoppedError`.
         load_units: reads units of a table.
+        show: is told which tables are still to be loaded.
     """
 
     ends: MirrorEndpoints
@@ -75,6 +76,7 @@ class LakeLoader:
     waiting: WaitingTables
     stopping: threading.Event
     load_units: UnitLoader
+    show: Callable[[Collection[TableName]], None]
 
     def load(
         self, names: Iterable[TableName], known: Mapping[TableName, TablePosition]
@@ -92,19 +94,21 @@ class LakeLoader:
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
-        with keep_slot(self.ends.url, self.ends.slot, self.report), contextlib.ExitStack() as held:
+        left = {*names}
+        self.show(left)
+        with contextlib.ExitStack() as held:
             try:
                 source = held.enter_context(self._snapshot())
             except HeadraceError:
                 with ReadSession(self.ends.url) as session:
-                    tables = self.ends.selection.read(session, names)
+                    tables = self.ends.selection.read(session, left)
                 for table in tables.values():
                     with self.waiting.alone(table):
                         raise
                 return
             start = source.moment.start
             with self._session(source) as session:
-                tables = self.ends.selection.read(session, names)
+                tables = self.ends.selection.read(session, left)
             for name, table in sorted(tables.items()):
                 self._check_stopping()
                 self.report.info(f"loading {name}")
@@ -113,6 +117,8 @@ class LakeLoader:
                     version = self._load(table, known.get(name), source)
                 if version is not None:
                     yield name, (table, TablePosition(version, start, table.relation, table.part.where))
+                left.discard(name)
+                self.show(left)
 
     def _check_stopping(self) -> None:
         if self.stopping.is_set():
@@ -124,7 +130,10 @@ class LakeLoader:
         # Before the snapshot: what commits after it ends these rows, which must have begun by then.
         with ReadSession(self.ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
-        with positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot):
+        with (
+            keep_slot(self.ends.url, self.ends.slot, self.report),
+            positioned_snapshot(self.ends.url, self.ends.slot, SNAPSHOT_SECONDS) as (start, snapshot),
+        ):
             yield _Source(snapshot, LoadMoment(start, now))
 
     def _session(self, source: _Source) -> ReadSession:

@@ -108,7 +108,8 @@ class MirroredLake:
         self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
         self._chooser = TableChooser(self._ends, self.waiting, self._report)
         self.notes = LakeNotes(self._ends, self.waiting, self._budget)
-        self._loader = LakeLoader(self._ends, self._report, self.waiting, self._stopping, load_units)
+        show = partial(self._show, Phase.BACKFILLING)
+        self._loader = LakeLoader(self._ends, self._report, self.waiting, self._stopping, load_units, show)
         self._writer = LakeWriter(self._ends, self._report, self.waiting, self._loader)
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
@@ -289,14 +290,10 @@ class MirroredLake:
         with ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
             sizes = read_sizes(session, missing)
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
-        left = {*missing}
-        self._show(Phase.BACKFILLING, left)
         for name, loaded in self._loader.load(missing, self.notes.positions.tables):
             self.waiting.remove(name)
             self._writer.tables[name], _ = loaded
             self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)
-            left.discard(name)
-            self._show(Phase.BACKFILLING, left)
 
     def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
         """Write one batch to every table, then the positions.

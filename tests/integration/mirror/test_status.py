@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
-from headrace.status.mirror_board import MirrorBoard, MirrorServer
+from headrace.status.mirror_board import MirrorBoard, MirrorServer, TableStatus
 from headrace.status.phases import Phase
 from support.followed_mirror import FollowedMirror, run
 from support.slots import prepared_database
@@ -66,6 +66,23 @@ def test_a_waiting_table_is_on_every_page_with_its_reason_and_the_others_live(
         "a": "live",
         "b": "live",
     }
+
+
+def test_a_table_that_is_loaded_in_the_middle_of_a_batch_is_shown_as_loading(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Phase, list[str]]] = []
+    show = MirrorBoard.show
+
+    def showing(board: MirrorBoard, phase: Phase, tables: Mapping[str, TableStatus]) -> None:
+        seen.append((phase, [name for name, table in tables.items() if table.phase == "loading"]))
+        show(board, phase, tables)
+
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.a",)))
+    mirror.follow()
+    monkeypatch.setattr(MirrorBoard, "show", showing)
+    mirror.follow(before=lambda: run(url, "ALTER TABLE a ALTER id TYPE text", "INSERT INTO a VALUES ('x')"))
+    assert seen == [(Phase.LIVE, []), (Phase.BACKFILLING, ["a"]), (Phase.BACKFILLING, []), (Phase.LIVE, [])]
 
 
 def test_a_mirror_that_does_not_follow_is_not_ready_and_says_why() -> None:
