@@ -76,7 +76,7 @@ class LakeLoader:
     waiting: WaitingTables
     stopping: threading.Event
     load_units: UnitLoader
-    show: Callable[[Collection[TableName]], None]
+    show: Callable[[Collection[TableName]], None] = lambda _left: None
 
     def load(
         self, names: Iterable[TableName], known: Mapping[TableName, TablePosition]

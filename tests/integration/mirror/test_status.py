@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ def test_a_table_that_is_loaded_in_the_middle_of_a_batch_is_shown_as_loading(
     seen: list[tuple[Phase, list[str]]] = []
     show = MirrorBoard.show
 
-    def showing(board: MirrorBoard, phase: Phase, tables: Mapping[str, TableStatus]) -> None:
+    def showing(board: MirrorBoard, phase: Phase, tables: dict[str, TableStatus]) -> None:
         seen.append((phase, [name for name, table in tables.items() if table.phase == "loading"]))
         show(board, phase, tables)
 
