@@ -71,6 +71,14 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
+def find_checkpoint_class() -> str:
+    """Return the class of the installed Spark that writes checkpoints by the file system's own operations."""
+    import pyspark  # noqa: PLC0415 - as above
+
+    package = "checkpointing." if _number(pyspark.__version__) >= (4, 1) else ""
+    return f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
+
+
 _SECONDS = 30.0
 
 

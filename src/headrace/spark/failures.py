@@ -24,6 +24,7 @@ _LOST = re.compile(
 _LATE = re.compile(r"Python worker failed to connect back|waiting for the Python worker to connect back")
 """Spark's words for a Python process that did not start within ten seconds."""
 _STARTED_LATE = "Spark waited ten seconds in vain for a Python process to start: the machine is very busy"
+_LESS = ("at ", "Suppressed: ")
 _ENDED = "a Python process of Spark has ended; if the system killed it for want of memory, its log says so"
 _ROOM = "If it comes again, give the machine more memory, or Spark fewer tasks at once (--master local[2])."
 
@@ -54,7 +55,9 @@ def headrace_error(error: Exception) -> HeadraceError:
 
 def _last_message(text: str) -> str | None:
     """Return the line of Spark's text that says most: the last error's, which is the first cause."""
-    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("at ")]
+    # What the JVM suppressed came after the cause.
+    stripped = (line.strip().removeprefix(": ") for line in text.splitlines())
+    lines = [line for line in stripped if line and not line.startswith(_LESS)]
     errors = [line for line in lines if "Error" in line or "Exception" in line]
     return next(iter([*reversed(errors), *lines]), None)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from headrace.errors import HeadraceError, Kind
+from headrace.spark.environment import find_checkpoint_class
 
 PYTHON, ARCHIVES = "spark.pyspark.python", "spark.archives"
 
@@ -36,10 +37,6 @@ _EVERYWHERE: Mapping[str, str] = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.stopTimeout": "5s",
-    # Each file operation of the default checkpoint forks a process.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # Saves about 37 ms a task.
@@ -103,6 +100,8 @@ def settings(
         _EXTRA_JAVA: JAVA_OPTIONS,
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        # Each file operation of the default checkpoint forks a process.
+        "spark.sql.streaming.checkpointFileManagerClass": find_checkpoint_class(),
         **_sockets(master, folder),
     }
     return (

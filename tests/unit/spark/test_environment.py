@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pyspark
@@ -11,7 +12,13 @@ from pyspark.sql.datasource import DataSource
 import pyspark_postgres_cdc
 import pyspark_postgres_snapshot
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_spark_home, check_version, passes_position
+from headrace.spark.environment import (
+    FIRST_OF_DOCUMENTS,
+    check_spark_home,
+    check_version,
+    find_checkpoint_class,
+    passes_position,
+)
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.2", "4.2.0", "4.10.0.dev3", "5.0.0rc1"])
@@ -61,3 +68,10 @@ def test_a_spark_home_of_another_version_is_refused(tmp_path: Path) -> None:
     assert caught.value.kind is Kind.DEPENDENCY
     jar.rename(jar.with_name(f"spark-core_2.13-{pyspark.__version__}.jar"))
     check_spark_home({"SPARK_HOME": str(tmp_path)})
+
+
+def test_the_class_that_writes_checkpoints_is_one_of_this_spark() -> None:
+    """Spark 4.1 has moved it."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    name = find_checkpoint_class().replace(".", "/") + ".class"
+    assert any(name in zipfile.ZipFile(jar).namelist() for jar in jars.glob("spark-sql_*.jar"))

@@ -52,6 +52,18 @@ def test_the_line_that_is_shown_is_none_of_the_stack() -> None:
     )
 
 
+def test_the_line_that_is_shown_is_the_cause_and_nothing_that_the_jvm_suppressed() -> None:
+    text = """An error occurred while calling o150.start.
+: java.lang.ClassNotFoundException: org.apache.spark.Manager
+	at java.base/java.net.URLClassLoader.findClass(URLClassLoader.java:445)
+	Suppressed: org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace
+		at java.base/java.net.URLClassLoader.findClass(URLClassLoader.java:445)
+"""
+    assert headrace_error(RuntimeError(text)).cause == (
+        "Spark stopped: java.lang.ClassNotFoundException: org.apache.spark.Manager"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
