@@ -63,7 +63,7 @@ def test_every_mode_follows_changes_kills_and_alterations(mirror: Mirrored) -> N
     is_right(mirror)
     mirror.kill()
     mirror.run("UPDATE items SET name = 'y'", "UPDATE versions SET name = 'y'", "INSERT INTO heap VALUES (9)")
-    mirror.kill_at("mirror_commit", "mirror_committed:2", "mirror_noted")
+    mirror.kill_at("mirror_commit", "mirror_committed:2", "mirror_noted:2")
     mirror.start()
     is_right(mirror)
 

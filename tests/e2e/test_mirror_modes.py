@@ -66,7 +66,7 @@ def test_versions_and_changes_are_the_rows_of_each_commit(mirror: Mirrored) -> N
         statements = [statement(generator) for _ in range(generator.randint(1, 4))]
         mirror.run(*(one.replace("TABLE", table) for one in statements for table in ("h", "c")))
         snapshots.append(snapshot(mirror))
-    mirror.kill_at("mirror_commit", "mirror_committed", "mirror_noted")
+    mirror.kill_at("mirror_commit", "mirror_committed", "mirror_noted:2")
     mirror.run("UPDATE h SET name = 'end'", "UPDATE c SET name = 'end'", "INSERT INTO k VALUES (7, 'end')")
     snapshots.append(snapshot(mirror))
     mirror.start()

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from headrace.catalog.usage import Usage
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, as_clause
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.packed_text import packed, unpacked
@@ -171,7 +171,7 @@ class Fingerprint:
             )
         except (KeyError, TypeError, ValueError) as error:
             problem = f"the catalog as it was cannot be read from the deployment's state: {error!r}"
-            remedy = f"Use the version that wrote it; or backfill again. {BACKFILL_AGAIN}"
+            remedy = f"Use the version that wrote it. Else: {as_clause(BACKFILL_AGAIN)}"
             raise HeadraceError(Kind.CONTINUITY, problem, remedy) from error
 
 

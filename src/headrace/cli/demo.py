@@ -65,8 +65,10 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
     stopping = stopping_by_signals()
     story = _Story(stopping, once)
     try:
-        scratch = tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)
-        with _servers(stopping) as (postgres, opensearch), scratch as folder:
+        with (
+            _servers(stopping) as (postgres, opensearch),
+            tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True) as folder,
+        ):
             with stopping.interrupting():
                 url = postgres.create_database("shop")
                 took = create_shop(url, users=users)

@@ -52,9 +52,7 @@ def _print(found: TableComparison, *, repair: bool) -> None:
         terminal.say(f"{found.table}: a table of changes is not compared{again}")
     elif found.waits_for is not None:
         terminal.warn(f"{found.table} waits, and is not compared: {found.waits_for}")
-        terminal.say(
-            "the output of `headrace mirror`, and `headrace mirror check`, say what to do; then it is read"
-        )
+        terminal.say("the output of `headrace mirror` says what to do; the mirror reads the table then")
     elif not found.wrong and not found.undecided:
         again = "; the table was read again" if found.read_again else ""
         rows = f"{found.table}: {quantity(found.rows, 'row')}"

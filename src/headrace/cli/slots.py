@@ -174,6 +174,13 @@ def _meaning(facts: SlotFacts, own: Mapping[str, str]) -> str:
     return f"{keeps}; {foreign}the program that reads it loses the changes in that log"
 
 
+def _left(facts: SlotFacts) -> str:
+    """Return how much log may yet be written before the slot is lost; empty where it is."""
+    if facts.lost:
+        return ""
+    return "no limit" if facts.safe_wal_size is None else size(max(0, facts.safe_wal_size))
+
+
 def _row(facts: SlotFacts, own: Container[str]) -> tuple[str, ...]:
     late = seconds_behind(facts)
     return (
@@ -184,7 +191,7 @@ def _row(facts: SlotFacts, own: Container[str]) -> tuple[str, ...]:
         "" if facts.lost else size(facts.lag),
         "" if late is None else duration(late),
         size(facts.retained),
-        "no limit" if facts.safe_wal_size is None else size(max(0, facts.safe_wal_size)),
+        _left(facts),
         ", ".join(_state(facts)),
     )
 

@@ -169,14 +169,14 @@ class Custom:
 
     def _load(self) -> Bootstrap:
         try:
-            made: Bootstrap = pkgutil.resolve_name(self.name)()
-        except (ImportError, AttributeError) as error:
+            found: type[Bootstrap] = pkgutil.resolve_name(self.name)
+        except (ImportError, AttributeError, ValueError) as error:
             raise HeadraceError(
                 Kind.CONFIG,
                 f"the class {self.name} of the option bootstrap cannot be loaded: {error}",
                 "Put its module where the driver's and the executors' Python find it.",
             ) from error
-        return made
+        return found()
 
 
 Provider = JsonLines | Custom

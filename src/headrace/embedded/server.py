@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import atexit
+import contextlib
 import re
 import shutil
 import signal
@@ -118,14 +119,15 @@ class EmbeddedServer(abc.ABC):
     def _launch(self, port: int) -> None:
         """Start the server on this port; return when it answers."""
         before, self._port = self._port, port
-        self._log.write_bytes(b"")
-        self._process = self._spawn()
-        until(lambda: not self.running or self._moved() or self._ready(), READY_WITHIN)
-        if not self.running or self._moved() or not self._ready():
-            self.kill()
-            error = self._start_error()
-            self._port = before
-            raise error
+        with contextlib.ExitStack() as not_started:
+            not_started.callback(setattr, self, "_port", before)
+            self._log.write_bytes(b"")
+            self._process = self._spawn()
+            until(lambda: not self.running or self._moved() or self._ready(), READY_WITHIN)
+            if not self.running or self._moved() or not self._ready():
+                self.kill()
+                raise self._start_error()
+            not_started.pop_all()
 
     @abc.abstractmethod
     def _spawn(self) -> GuardedProcess:

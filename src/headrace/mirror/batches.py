@@ -12,8 +12,9 @@ from headrace.config.mirror import Engine, Format, MirrorConfig, MirroredTables,
 from headrace.datasources.followed_tables import tables_of
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import reaching
+from headrace.mirror.lake import POSITIONS, reaching
 from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
+from headrace.mirror.source_log import RELOAD
 from headrace.model.names import TableName
 from headrace.reporter import Reporter, SilentReporter
 
@@ -73,6 +74,11 @@ def into(
     return LakeBatches(MirroredLake(source.connection, config, report), checkpoint)
 
 
+_READ_AGAIN = (
+    f"Remove the lake's table {POSITIONS.name}, and start the query again: it reads all tables again."
+)
+
+
 class LakeBatches:
     """Writes batch after batch; what `into` returns."""
 
@@ -89,6 +95,13 @@ class LakeBatches:
             HeadraceError: CONTINUITY, where the log has a gap after what the lake has, or another program
                 has written the lake's tables; what the database or the lake refuse.
         """
+        try:
+            self._write(batch, number)
+        except HeadraceError as error:
+            error.remedy = error.remedy.replace(RELOAD, _READ_AGAIN)
+            raise
+
+    def _write(self, batch: DataFrame, number: int) -> None:
         end = self._read_offset(batch, number)
         # Spark hands the same batch again after an error: tables are prepared again from what the lake has.
         tables, self._tables = self._tables, None

@@ -16,8 +16,8 @@ from headrace.reporter import Reporter
 
 _ABSENT = "the log has no table of this name: it may be a view, a partition, or unlogged"
 _NO_KEY = (
-    "it has no primary key; add one, or set REPLICA IDENTITY FULL where the mode is current, and it is "
-    "mirrored"
+    "it has no primary key; the mirror takes it in once it has one, or (unless the mode is history) once you "
+    "run ALTER TABLE … REPLICA IDENTITY FULL"
 )
 
 

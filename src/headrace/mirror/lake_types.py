@@ -84,7 +84,8 @@ def in_types(
         else:
             values, unfit = _converted(kind, column, f"{table}.{name}")
             if len(unfit):
-                tell(f"{_describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
+                unheld = _describe_unfit(rows, table, name, key, unfit)
+                tell(f"the lake's type cannot hold {unheld}: NULL is in the lake (on_value)")
         rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
     return rows
 
@@ -117,7 +118,7 @@ def _describe_unfit(
     key: Sequence[str],
     unfit: np.typing.NDArray[np.int64],
 ) -> str:
-    """Say which rows have values that do not fit their column's type, the first ones by their keys."""
+    """Name values that do not fit their column's type, the first ones by the keys of their rows."""
     # Not every batch has the key: `changes` may leave it out, and a default is of one column alone.
     present = [name for name in key if name in rows.schema.names]
     examples = rows.select(present).take(pa.array(unfit[:_EXAMPLES]))
@@ -132,7 +133,7 @@ def _describe_unfit(
     more = " …" if named and len(unfit) > len(keys) else ""
     places = f" ({named}{more})" if named else ""
     number = f"{len(unfit)} values" if len(unfit) > 1 else "a value"
-    return f"{number} of {table}.{column}{places} did not fit its type"
+    return f"{number} of {table}.{column}{places}"
 
 
 def explain_unfit(
@@ -150,10 +151,12 @@ def explain_unfit(
         unfit = convert_fitting(kind, texts.column(name), f"{table}.{name}").unfit
         # The first column is enough: its remedy names it, and the next try finds the next one.
         if len(unfit):
+            unheld = _describe_unfit(texts, table, name, key, unfit)
             null = "" if name in key else f'on_value = {{ {name} = "null" }}, or '
             return HeadraceError(
                 Kind.VALUE,
-                f"{_describe_unfit(texts, table, name, key, unfit)}, {kind.name}",
-                f'Correct it; or write {null}types = {{ {name} = "text" }}, into its [[mirror.tables]].',
+                f"the lake's type for {kind.name} cannot hold {unheld}",
+                f'Correct it in the database. Or write {null}types = {{ {name} = "text" }} into its '
+                "[[mirror.tables]], and start the mirror again.",
             )
     return None

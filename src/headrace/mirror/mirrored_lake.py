@@ -216,9 +216,13 @@ class MirroredLake:
         Raises:
             HeadraceError: BINDING.
         """
-        is_first = known.stream is None
-        has = {name for name in tables if not is_first and self._chooser.has(name, known.tables)}
-        check_named_columns(tables, has)
+        try:
+            check_named_columns(tables, known.tables)
+        except HeadraceError:
+            if known.stream is None:
+                raise
+            # One that was dropped, and made again without the column, is not noted, but the lake has it.
+            check_named_columns(tables, {name for name in tables if self._chooser.has(name, known.tables)})
 
     def _is_free(self, table: MirroredTable) -> bool:
         """Tell whether a table neither waits nor is left out."""

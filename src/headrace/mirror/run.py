@@ -17,11 +17,11 @@ from headrace.capture import Offset
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import Deployment
 from headrace.config.resolve import resolve_mirror
-from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Patience, Retry
+from headrace.errors import POLICIES, HeadraceError, Kind, Patience, Retry
 from headrace.mirror.lake import reaching
 from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
-from headrace.mirror.source_log import RELOAD
+from headrace.mirror.source_log import remedy_of_mirrors
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.model.units import quantity
@@ -157,8 +157,7 @@ class MirrorRun:
                     patience.forget()
                 error = patience.judge(failure)
                 if once or not self._can_go_on(error, failures):
-                    # What it says of a deployment of documents.
-                    error.remedy = error.remedy.replace(BACKFILL_AGAIN, RELOAD)
+                    error.remedy = remedy_of_mirrors(error.remedy)
                     raise error from failure.__cause__
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
@@ -178,17 +177,17 @@ class MirrorRun:
         self.mirrored.set_up()
         with reaching(self.mirrored.lake):
             tables = self.mirrored.prepare()
-        try:
-            if tables:
+        if tables:
+            try:
                 self._follow(spark, tables, once=once)
-            elif not once:
-                self._watch(lambda: False)
-        except HeadraceError as error:
-            if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
-                raise
-            # A table was dropped since they were looked at, or renamed.
-            remedy = "The next start looks at the tables again."
-            raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
+            except HeadraceError as error:
+                if error.kind not in {Kind.BINDING, Kind.SCHEMA_CHANGED}:
+                    raise
+                # A table was dropped since they were looked at, or renamed.
+                remedy = "The next start looks at the tables again."
+                raise HeadraceError(Kind.PUBLICATION, error.cause, remedy) from error
+        elif not once:
+            self._watch(lambda: False)
         waiting = self.mirrored.waiting.error()
         if once and waiting is not None:
             raise waiting

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import check_continuity, read_positions
 from headrace.datasources.publication_membership import Published, read_published
-from headrace.errors import HeadraceError, Kind, as_clause
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, as_clause
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake, check_answers
 from headrace.mirror.positions import LakePositions, TablePosition
@@ -17,6 +18,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect
 from headrace.postgres.publication import read_publication
 from headrace.postgres.replication import ReplicationConnection
+from headrace.postgres.server_errors import WITHOUT_DEPLOYMENT
 from headrace.postgres.setup import publication_too_young
 from headrace.postgres.slot import read_slot, slot_problem
 
@@ -24,11 +26,26 @@ RELOAD = (
     "Run `headrace mirror --reload`: it reads all tables again. In the mode history all versions end, and "
     "new ones begin."
 )
+_OF_OTHERS = re.compile(
+    f"{re.escape(BACKFILL_AGAIN)}({re.escape(WITHOUT_DEPLOYMENT)})?"
+    "|start with (a new slot and )?a new checkpoint, and backfill again what was read from here[.]",
+    re.IGNORECASE,
+)
+"""What errors say that are raised for deployments and for queries, too."""
 _ANOTHER_SYSTEM = (
     "Correct the address. If pg_upgrade has made this server of the one before: run `headrace adopt "
     "--upgraded --mirror`, and no table is read again. Only where the database was moved: "
     f"{as_clause(RELOAD)}"
 )
+
+
+def remedy_of_mirrors(remedy: str) -> str:
+    """Return the remedy of a gap in the log with what a mirror's user does about it."""
+
+    def said(other: re.Match[str]) -> str:
+        return RELOAD if other[0][0].isupper() else as_clause(RELOAD)
+
+    return _OF_OTHERS.sub(said, remedy)
 
 
 def check_log(ends: MirrorEndpoints, known: LakePositions) -> None:
@@ -45,6 +62,7 @@ def check_log(ends: MirrorEndpoints, known: LakePositions) -> None:
         if facts is not None and problem is None and read_publication(connection, ends.publication) is None:
             problem = publication_too_young(ends.publication, facts)
         if problem is not None:
+            problem.remedy = remedy_of_mirrors(problem.remedy)
             raise problem
     find_start(ends, known)
 

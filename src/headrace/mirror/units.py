@@ -142,7 +142,7 @@ def _find_foreign(table: MirroredTable, lake: LakeTable | None) -> HeadraceError
         Kind.CONFIG,
         f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
         f"{' with soft_delete' if table.part.soft_delete else ''}",
-        f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {lake.uri}.",
+        f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {lake.uri.removeprefix('file://')}.",
     )
 
 
@@ -183,7 +183,7 @@ def _lacks(
         yield f"another program has written the lake's table {name} ({observed.other_commit})"
     # Unless the slot stood still for it.
     if observed.waits is not None and not observed.is_kept:
-        yield f"the table {name} misses changes of the time while it waited: {observed.waits}"
+        yield f"the lake lacks changes of {name}, because the table waited: {observed.waits}"
     # The lake has the rows of the former condition; which others there are, only the database knows.
     if noted.where != table.part.where:
         yield f"other rows of {name} are wanted (where)"

@@ -29,7 +29,7 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import decide_each
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.python_values import shown_value
-from headrace.mirror.source_log import read_sent
+from headrace.mirror.source_log import check_log, read_sent
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Action, Wait
 from headrace.mirror.waiting import concerns_table
@@ -150,12 +150,15 @@ class LakeComparer:
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
-                what the database or the lake refuse.
+                as for `check_log`; what the database or the lake refuse.
         """
         with contextlib.ExitStack() as held, reaching(self.ends.lake):
             if repair:
                 self._keep_mirrors_away(held)
-            noted = self.notes.table.read().tables
+            positions = self.notes.table.read()
+            # After a gap no look would tell what the lake lacks from what is on its way.
+            check_log(self.ends, positions)
+            noted = positions.tables
             # One that was taken out of the file is left as it is; the next start forgets it.
             known = {name: position for name, position in noted.items() if self.ends.selection.matches(name)}
             unknown = [name for name in names if name not in known]
@@ -246,13 +249,15 @@ class LakeComparer:
 
     def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
-        end = time.monotonic() + _WAIT_SECONDS
+        end, tries = time.monotonic() + _WAIT_SECONDS, 0
         while True:
+            tries += 1
             try:
                 return self._compare_unmoved(name)
             except (RewrittenError, AlteredError) as error:
                 is_moving = isinstance(error, RewrittenError) or self._is_followed()
-                if time.monotonic() > end or not is_moving:
+                # A comparison of a large table may itself take longer than all the time.
+                if not is_moving or (tries >= _LOOKS and time.monotonic() > end):
                     raise
                 time.sleep(_POLL_SECONDS)  # the mirror looks every ten seconds
 

@@ -25,6 +25,7 @@ GRANT_REPLICATION = (
 """The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
 
 
+WITHOUT_DEPLOYMENT = " Without a deployment drop the slot, and backfill again."
 _GRANT = (
     "Grant the privilege that it names. An owner's right comes with membership in the owning role; a "
     "row-level security policy is passed with ALTER ROLE … BYPASSRLS."
@@ -246,9 +247,9 @@ def slot_lost(slot: str, why: str) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the replication slot {slot!r} is lost, and changes with it: {why}",
-        f"{BACKFILL_AGAIN} Without a deployment drop the slot, and backfill again. So that the next slot "
-        "survives longer stops, raise max_slot_wal_keep_size, and idle_replication_slot_timeout where it is "
-        "set; on a standby turn hot_standby_feedback on.",
+        f"{BACKFILL_AGAIN}{WITHOUT_DEPLOYMENT} So that the next slot survives longer stops, raise "
+        "max_slot_wal_keep_size, and idle_replication_slot_timeout where it is set; on a standby turn "
+        "hot_standby_feedback on.",
     )
 
 

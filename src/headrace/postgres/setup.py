@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeVar
 
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, as_clause
 from headrace.model.names import TableName
 from headrace.model.suggestion import some
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
@@ -218,7 +218,7 @@ def publication_too_young(publication: str, slot: SlotFacts) -> HeadraceError:
         Kind.PUBLICATION,
         f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
         "be read with a publication that is younger",
-        f"Name the publication that the slot was made for; or backfill again. {BACKFILL_AGAIN}",
+        f"Name the publication that the slot was made for. If it was dropped: {as_clause(BACKFILL_AGAIN)}",
     )
 
 

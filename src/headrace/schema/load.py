@@ -12,7 +12,7 @@ from headrace.schema.conditions import read_filters
 from headrace.schema.fields import Parent, read_fields
 from headrace.schema.mapping_reader import MappingReader, Mistakes, read_document_key
 from headrace.schema.normal import spec_hash
-from headrace.schema.tree import ColumnField, Field, IndexSpec, SoftDelete, own_fields
+from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
 from headrace.schema.yaml_nodes import SchemaSource, compose, describe, kind_of, read_source
 
 
@@ -89,11 +89,17 @@ def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
     """Return the column that the named top-level field, or one in an object, reads."""
     node = marker.need("field")
     key = "" if node is None else read_document_key(marker.mistakes, node)
-    # At the top first: objects may use the same key.
-    for field in (*fields, *own_fields(fields)):
-        if isinstance(field, ColumnField) and field.key == key:
-            return field.column
-    if key:
+    found = _find_column(key, fields)
+    if key and found is None:
         problem = f"no field of this row's own columns is called {key!r}"
         marker.note(problem, "Name the `column:`.", "field")
-    return ""
+    return found or ""
+
+
+def _find_column(key: str, fields: tuple[Field, ...]) -> str | None:
+    """Return the column of a field; of two with the same key the one that is not in a deeper object."""
+    for field in fields:
+        if isinstance(field, ColumnField) and field.key == key:
+            return field.column
+    inner = (_find_column(key, field.fields) for field in fields if isinstance(field, ObjectField))
+    return next(filter(None, inner), None)

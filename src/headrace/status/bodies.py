@@ -49,17 +49,18 @@ async def read_body(request: Request, model: type[_Body], most: int = MOST_BYTES
 
 
 async def _read(request: Request, most: int) -> bytes:
+    cause = f"the body is larger than {most} bytes"
+    too_large = refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", cause, Connection="close")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > most:
+        raise too_large
     data = bytearray()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for part in request.stream():
                 data += part
                 if len(data) > most:
-                    status, cause = (
-                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        f"the body is larger than {most} bytes",
-                    )
-                    raise refuse(status, "too_large", cause, Connection="close")
+                    raise too_large
     except (TimeoutError, ClientDisconnect):
         raise refuse(
             HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body did not come in time", Connection="close"

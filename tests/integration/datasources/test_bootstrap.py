@@ -136,6 +136,8 @@ def test_a_class_of_ones_own(shop: str) -> None:
     assert {row["tags"] for row in found} == {"{a,NULL}"}
     with pytest.raises(HeadraceError, match="no_such_module:Given of the option bootstrap"):
         Custom("no_such_module:Given").parts([])
+    with pytest.raises(HeadraceError, match=r"my\.\.rows:Given of the option bootstrap"):
+        Custom("my..rows:Given").parts([])
     with pytest.raises(HeadraceError, match=r"absent.jsonl of the option bootstrap cannot be read: No such"):
         JsonLines("/absent.jsonl").parts([])
 

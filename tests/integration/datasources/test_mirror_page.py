@@ -104,7 +104,7 @@ def test_the_query_of_the_page_writes_tables(
     write("INSERT INTO orders VALUES (4, 'f', 9)")
     shutil.rmtree(tmp_path / "lake")
     shutil.move(tmp_path / "copy", tmp_path / "lake")
-    with pytest.raises(StreamingQueryException, match="remove the lake's table headrace_positions"):
+    with pytest.raises(StreamingQueryException, match="Remove the lake's table headrace_positions"):
         write("INSERT INTO orders VALUES (5, 'g', 10)")
     shutil.rmtree(tmp_path / "lake/headrace_positions")
     assert write() == [(1, "d", 7), (3, "e", 8), (4, "f", 9), (5, "g", 10)]

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.utils.config import Config
 
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.iceberg import removal
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.iceberg.table import IcebergTable
 from headrace.mirror.lake import POSITIONS
@@ -151,6 +152,20 @@ def test_files_that_no_version_has_are_removed_and_no_others(lake: IcebergLake) 
     assert opened(lake).remove_files(-1) == 2 + 2 + 2, "data files, lists of them, and lists of lists"
     assert rows(opened(lake)) == [(1, "a"), (2, "x")]
     assert [snapshot.snapshot_id for snapshot in opened(lake).table.snapshots()] == versions[-1:]
+
+
+def test_files_of_a_commit_under_way_stay_where_versions_end_for_their_number(
+    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "_MOST_SNAPSHOTS", 1)
+    monkeypatch.setattr(removal, "_HOUR", -1.0)
+    under_way = Path(opened(lake).uri.removeprefix("file://")) / "data" / "part-of-a-commit.parquet"
+    under_way.touch()
+    merge(opened(lake), 2, 2, "x")
+    merge(opened(lake), 3, 2, "y")
+    assert opened(lake).remove_files(3600) > 0
+    assert len(opened(lake).table.snapshots()) == 1
+    assert under_way.exists()
 
 
 def test_a_clock_that_is_set_back_is_waited_for(lake: IcebergLake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_a_waiting_table_is_on_every_page_with_its_reason_and_the_others_live(
     assert status["tables"]["a"]["complete"]
     waiting = status["tables"]["b"]
     assert (waiting["phase"], waiting["complete"]) == ("waiting", None)
-    assert "a value of b.n (id = 1) did not fit its type" in waiting["reason"]
+    assert "the lake's type for numeric(4,1) cannot hold a value of b.n (id = 1)" in waiting["reason"]
     assert "on_value" in waiting["remedy"]
     assert waiting["next_try"] > 0
     assert 'headrace_mirror_table{state="waiting",table="b"} 1.0' in metrics

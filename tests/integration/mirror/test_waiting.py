@@ -73,8 +73,8 @@ def test_tables_that_patterns_match_and_that_cannot_be_followed_are_left_out_and
     plan = mirror.plan()
     found = {table.name: why.partition(":")[0] for table, why in plan.left_out.items()}
     assert found == {
-        "staging": "it has no primary key; add one, or set REPLICA IDENTITY FULL where the mode is current, "
-        "and it is mirrored",
+        "staging": "it has no primary key; the mirror takes it in once it has one, or (unless the mode is "
+        "history) once you run ALTER TABLE … REPLICA IDENTITY FULL",
         "owned": "an extension owns it",
         "quick": "it is unlogged",
     }
@@ -845,3 +845,16 @@ def test_an_iceberg_table_whose_metadata_cannot_be_read_waits_alone(
     shutil.rmtree(tmp_path / "public" / "b")
     mirror.prepare()
     assert mirror.wrong() == []
+
+
+def test_a_folder_that_cannot_be_read_lets_only_its_new_table_wait(url: str, tmp_path: Path) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path))
+    mirror.prepare()
+    log = tmp_path / "public" / "young" / "_delta_log" / f"{0:020}.json"
+    log.parent.mkdir(parents=True)
+    log.write_text("{")
+    run(url, "CREATE TABLE young (id int PRIMARY KEY)")
+    _, tables, told = mirror.prepare()
+    assert set(tables) == {A, B}
+    [waits] = [text for text in told.texts if "waits" in text]
+    assert "the lake's table young cannot be read or written, and others can" in waits

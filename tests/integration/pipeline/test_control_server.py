@@ -347,6 +347,16 @@ def test_a_body_that_is_too_large_is_refused(chunked: bool, address: Address) ->
     assert address.counted() == {("log_level", "too_large"): 1}
 
 
+def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(address: Address) -> None:
+    at = str(address.running.private_address)
+    host, _, port = at.rpartition(":")
+    lines = ("PUT /v1/log-level HTTP/1.1", f"Host: {at}", f"Authorization: Bearer {OPERATE}")
+    head = "\r\n".join([*lines, "Content-Type: application/json", "Content-Length: 10000000", "", ""])
+    with socket.create_connection((host, int(port)), timeout=5) as client:
+        client.sendall(head.encode())
+        assert client.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -91,7 +91,7 @@ WRITTEN = replace(LIVE, other_commit="WRITE, version 4")
         (
             T,
             replace(LIVE, waits="a value did not fit"),
-            "the table t misses changes of the time while it waited: a value did not fit",
+            "the lake lacks changes of t, because the table waited: a value did not fit",
         ),
         (with_options(T, where="id > 1"), LIVE, "where"),
         (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),

@@ -230,6 +230,19 @@ def test_soft_delete_by_column_or_field(load: Load, marker: str) -> None:
     assert len(spec.soft_delete.when) == 1
 
 
+def test_of_two_fields_of_a_name_the_one_that_is_not_in_a_deeper_object_marks_deleted_rows(
+    load: Load,
+) -> None:
+    spec = load(
+        f"{HEAD}soft_delete:\n  field: gone\n  when: [{{column: a, op: is_null}}]\nfields:\n"
+        "  - object: meta\n    fields:\n"
+        "      - object: legacy\n        fields: [{boolean: gone, column: legacy_gone}]\n"
+        "      - {boolean: gone, column: deleted}"
+    )
+    assert spec.soft_delete is not None
+    assert spec.soft_delete.column == "deleted"
+
+
 @pytest.mark.parametrize(
     ("written", "name"),
     [

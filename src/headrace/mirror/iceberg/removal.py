@@ -34,18 +34,15 @@ def remove_files(table: Table, retention_seconds: float, noted: int | None = Non
         How many files were removed.
     """
     now = time.time()
-    before = now - retention_seconds
     ended = _ended(table, now, retention_seconds, noted)
-    living = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in ended]
-    if ended:
-        # Those that are ended for their number may be younger; their files are older than what lives.
-        before = max(before, min(snapshot.timestamp_ms for snapshot in living) / 1000)
-    needed = _described_files(table)
+    named = {True: set[str](), False: set[str]()}  # by snapshots that are ended, and by the others
     files_of = functools.cache(functools.partial(_files_of, table.io))
-    for snapshot in living:
-        needed.add(snapshot.manifest_list)
-        needed.update(*map(files_of, snapshot.manifests(table.io)))
-    surplus = list(_unnamed(table, needed, before))
+    for snapshot in table.metadata.snapshots:
+        files = map(files_of, snapshot.manifests(table.io))
+        named[snapshot.snapshot_id in ended].update([snapshot.manifest_list], *files)
+    needed = named[False] | _described_files(table)
+    # A file that nobody ever named may belong to a commit that is under way: it stays for the retention.
+    surplus = (named[True] - needed) | set(_unnamed(table, needed, now - retention_seconds))
     # First nobody names them, then they go: killed in between, they are left behind and found later.
     if ended:
         table.maintenance.expire_snapshots().by_ids(sorted(ended)).commit()
