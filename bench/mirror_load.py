@@ -2,7 +2,8 @@
 
 A mirror's first load of a table of eight columns into a Delta table, and an Iceberg table, in alternation
 with two peers that have as many connections: ADBC's COPY (FORMAT binary) to Arrow batches, which are thrown
-away, and dlt's `sql_database` to a Delta table, with connectorx.
+away, and dlt's `sql_database` to a Delta table, with connectorx. ADBC is measured where it is installed:
+`pip install adbc-driver-postgresql adbc-driver-manager`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-
-from adbc_driver_postgresql import dbapi
 
 from harness import dlt, report
 from harness.lake import ORDERS, MirroredOrders
@@ -23,8 +23,12 @@ ROWS, QUICK, ROUNDS, CONNECTIONS = 5_000_000, 500_000, 3, 2
 COLUMNS = "id, customer, amount, status, email, created, active, score"
 
 
-def copied(orders: MirroredOrders) -> float:
-    """Seconds of ADBC, each connection with its share of the table."""
+def copied(orders: MirroredOrders) -> Iterator[float]:
+    """Seconds of ADBC, each connection with its share of the table; nothing where it is not installed."""
+    try:
+        from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - a peer, and no dependency
+    except ImportError:
+        return
     share = -(-orders.blocks() // CONNECTIONS)
 
     def read(number: int) -> int:
@@ -36,7 +40,7 @@ def copied(orders: MirroredOrders) -> float:
     begin = perf_counter()
     with ThreadPoolExecutor(CONNECTIONS) as threads:
         assert sum(threads.map(read, range(CONNECTIONS))) == orders.rows
-    return perf_counter() - begin
+    yield perf_counter() - begin
 
 
 def ours(orders: MirroredOrders, number: int, kind: Format = "delta") -> float:
@@ -61,7 +65,7 @@ def main() -> None:
     with MirroredOrders.serve(rows) as orders:
         for number in range(ROUNDS):
             report.machine()
-            times["copy"].append(copied(orders))
+            times["copy"] += copied(orders)
             times["ours"].append(ours(orders, number))
             times["iceberg"].append(ours(orders, number, "iceberg"))
             peer = dlt.load(orders.url, CONNECTIONS) if len(times["dlt"]) == number else None
@@ -75,8 +79,10 @@ def main() -> None:
     }
     table = [(names[one], f"{seconds:.2f}", f"{rows / seconds:,.0f}") for one, seconds in middle.items()]
     report.table((f"{rows:,} rows, {CONNECTIONS} connections", "seconds", "rows/s"), table)
-    held = report.result("mirror_load.copy", middle["copy"] / middle["ours"], 0.5)
-    held &= report.result("mirror_load.iceberg", middle["copy"] / middle["iceberg"], 0.5)
+    held = True
+    if "copy" in middle:
+        held = report.result("mirror_load.copy", middle["copy"] / middle["ours"], 0.5)
+        held &= report.result("mirror_load.iceberg", middle["copy"] / middle["iceberg"], 0.5)
     if "dlt" in middle:
         held &= report.result("mirror_load.dlt", middle["dlt"] / middle["ours"], 2)
     sys.exit(not held)
