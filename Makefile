@@ -7,7 +7,8 @@ UV ?= uv
 ARGS ?=
 JOBS ?= 4
 BIN = $(VENV)/bin
-COMPAT-4.0 = tests/unit/datasources tests/unit/spark tests/integration/datasources tests/e2e/test_mirror.py
+COMPAT-4.0 = tests/unit/datasources tests/unit/spark tests/integration/datasources tests/e2e/test_mirror.py \
+	tests/integration/mirror/test_spark_engine.py
 COMPAT-4.1 = $(COMPAT-4.0)
 COMPAT-4.2 = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
 	tests/integration/documents tests/integration/pipeline tests/e2e/test_mirror.py tests/e2e/test_mirror_modes.py \
@@ -30,7 +31,7 @@ help:
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
 	@echo "make simulate   the controller against simulated servers (ARGS=\"--schedules 1000000\")"
-	@echo "make compat     sources and a mirror on PySpark 4.0 and 4.1; on 4.2 documents, and mirrors by Delta for Spark, too"
+	@echo "make compat     sources and mirrors, by Delta for Spark too, on PySpark 4.0 and 4.1; on 4.2 documents, too"
 	@echo "make compat-lowest  the tests on the lowest version of each dependency, in an environment of its own"
 	@echo "make lint       format, lint, types, layers, the prose of the pages"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"

@@ -32,15 +32,17 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.executor.extraJavaOptions": _JAVA,
 }
 
-# As of 2026-11-25 there is no Delta for Spark 4.3.
-PACKAGES: Final[Mapping[str, str]] = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
-"""By Spark's version, what `spark.jars.packages` is to name."""
-_PINS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "4.2": (
-        ("27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead", PACKAGES["4.2"]),
-        ("c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc", "io.delta:delta-storage:4.4.0"),
-    )
+# As of 2026-11-29 there is no Delta for Spark 4.3.
+_CHECKSUMS: Final[Mapping[str, str]] = {
+    "4.2": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    "4.1": "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10",
+    "4.0": "49e899667168b9412f83cbe894ce264107d7b896d6c5e12edca4e216845c1104",
 }
+PACKAGES: Final[Mapping[str, str]] = {
+    minor: f"io.delta:delta-spark_{minor}_2.13:4.4.0" for minor in _CHECKSUMS
+}
+"""By Spark's version, what `spark.jars.packages` is to name."""
+_STORAGE = "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc", "io.delta:delta-storage:4.4.0"
 
 
 def delta_jars(environ: Mapping[str, str]) -> list[Path]:
@@ -89,19 +91,20 @@ def check_delta(session: SparkSession) -> None:
 
 def _pins() -> tuple[tuple[str, str], ...]:
     version = pyspark.__version__
-    if _minor(version) not in _PINS:
+    minor = _minor(version)
+    if minor not in PACKAGES:
         raise HeadraceError(
             Kind.DEPENDENCY,
             f'engine = "spark" needs Delta for Spark, and there is none for PySpark {version}',
             _none(version),
         )
-    return _PINS[_minor(version)]
+    return (_CHECKSUMS[minor], PACKAGES[minor]), _STORAGE
 
 
 def _none(version: str) -> str:
     known = ", ".join(f"{name} for PySpark {minor}" for minor, name in PACKAGES.items())
     return (
-        f"Delta has released {known} (2026-11-25): run pip install 'pyspark=={next(iter(PACKAGES))}.*', or "
+        f"Delta has released {known} (2026-11-29): run pip install 'pyspark=={next(iter(PACKAGES))}.*', or "
         f'write engine = "local", which needs no jar and runs on PySpark {_minor(version)}.'
     )
 

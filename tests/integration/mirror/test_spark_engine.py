@@ -1,6 +1,6 @@
 """Does a Spark session's own Delta write what this process writes, position included?
 
-On PySpark 4.2 alone: there is no Delta for a later one (2026-11-25).
+On PySpark 4.0 to 4.2: there is no Delta for a later one (2026-11-29).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
-from headrace.spark.delta import check_delta, with_delta
+from headrace.spark.delta import PACKAGES, check_delta, with_delta
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
 from support.followed_mirror import FollowedMirror, run
@@ -51,7 +51,7 @@ from support.slots import prepared_database
 from unit.mirror.test_lakes import KEYS
 
 pytestmark = pytest.mark.skipif(
-    not pyspark.__version__.startswith("4.2."), reason="Delta is there for PySpark 4.2 alone"
+    not pyspark.__version__.startswith(tuple(PACKAGES)), reason="there is no Delta for this PySpark"
 )
 
 TABLE = TableName("public", "t")
