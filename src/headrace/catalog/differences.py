@@ -205,7 +205,7 @@ def _column(
         sentence = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
         # ALTER … TYPE … USING may compute other values of the same type.
-        sentence = f"{what} was altered, and the table rewritten: its values may be others"
+        sentence = f"{what} was altered and the rows were written again: its values may have changed"
     elif not old.versions <= new.versions:
         # As a label that was renamed, and renamed back: documents in between have the other name.
         sentence = f"what the values of {what} are made of was altered, and altered back"

@@ -218,7 +218,7 @@ class LakeLoader:
         with self._snapshot() as source:
             with self._session(source) as session:
                 present = self.ends.selection.read(session, [table.name]).get(table.name)
-            # The bounds are those of the catalog that was looked at; of another one they may be others.
+            # The bounds are those of the catalog that was looked at; of another one they may differ.
             if present is None or present.catalog != table.catalog:
                 return None
             with self._row_session(source) as session:

@@ -51,7 +51,7 @@ class Definitions:
         project: the files that hold, with indexes that do not fit the database.
         hashes: of what determines the documents of each unit.
         unfit: why followed generations cannot be followed any more, by id.
-        version: counts the inspections: with another one, plans may be others.
+        version: counts the inspections: with another one, plans may differ.
         is_due: look at the catalog now, whenever the last look was.
     """
 
@@ -162,7 +162,7 @@ class Definitions:
         return self._seen(state)
 
     def inspect_again(self) -> None:
-        """Inspect the database at the next look, though its catalog may be the same: rights may be others."""
+        """Inspect the database at the next look, though its catalog may be the same: rights may have changed."""
         self.is_due = self._is_stale = True
 
     def set_up(self, connection: Connection, tell: Callable[[Step], None]) -> None:

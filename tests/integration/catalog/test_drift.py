@@ -62,7 +62,7 @@ ENDING = {
     "ALTER TABLE shop DROP COLUMN price": "the column price of the table shop is gone",
     "ALTER TABLE shop RENAME price TO cost": "the column price of the table shop is called cost now",
     "ALTER TABLE shop ALTER price TYPE numeric(12,3)": "was numeric(10,2), and is numeric(12,3) now",
-    "ALTER TABLE shop ALTER name TYPE text USING name || '!'": "its values may be others",
+    "ALTER TABLE shop ALTER name TYPE text USING name || '!'": "its values may have changed",
     'ALTER TABLE shop ALTER name TYPE text COLLATE "C"': 'are of (collation: "C") now',
     "ALTER TABLE shop DROP price; ALTER TABLE shop ADD price numeric(10,2)": "dropped and added again",
     "ALTER TABLE shop RENAME owner TO keeper": "the column owner of the table shop is called keeper now",

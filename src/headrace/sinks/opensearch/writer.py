@@ -167,7 +167,7 @@ class OpenSearchWriter(DocumentWriter):
         delivery = _Delivery(deque([chunk]), age)
         stale_at = time.monotonic() + _STALE_SECONDS
         while delivery.parts:
-            # The caller reads the documents again: by now their rows may be others.
+            # The caller reads the documents again: by now their rows may have changed.
             if time.monotonic() > stale_at:
                 index, url = delivery.parts[0][0].index, self._client.endpoint.urls[0]
                 raise HeadraceError(
