@@ -162,7 +162,7 @@ class Definitions:
         return self._seen(state)
 
     def inspect_again(self) -> None:
-        """Inspect the database at the next look, though its catalog may be the same: rights may have changed."""
+        """Inspect the database at the next look even if its catalog is the same: rights may have changed."""
         self.is_due = self._is_stale = True
 
     def set_up(self, connection: Connection, tell: Callable[[Step], None]) -> None:
