@@ -138,11 +138,12 @@ def _find_foreign(table: MirroredTable, lake: LakeTable | None) -> HeadraceError
         )
     if {field.name for field in lake.schema if number_of(field) is None} == table.rules.names:
         return None
+    place = lake.uri.removeprefix("file://")
     return HeadraceError(
         Kind.CONFIG,
         f"the lake's table {table.name} was not written in the mode {table.part.mode!r}"
         f"{' with soft_delete' if table.part.soft_delete else ''}",
-        f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {lake.uri.removeprefix('file://')}.",
+        f"Write the mode that it was loaded in into its [[mirror.tables]], or remove {place}.",
     )
 
 
