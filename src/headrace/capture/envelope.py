@@ -49,7 +49,12 @@ Keys = Mapping[TableName, tuple[str, ...]]
 
 
 def enveloped(
-    changes: pa.RecordBatch, keys: Keys, database: str, roots: Mapping[TableName, TableName]
+    changes: pa.RecordBatch,
+    keys: Keys,
+    database: str,
+    roots: Mapping[TableName, TableName],
+    *,
+    checks_keys: bool = True,
 ) -> pa.RecordBatch:
     """Put changes into the `changes` envelope.
 
@@ -58,9 +63,14 @@ def enveloped(
         keys: the key columns of every table among the changes.
         database: the database's name.
         roots: the followed table of each partition that was truncated on its own.
+        checks_keys: whether a key that the log does not carry is an error; else it is not in the row's key,
+            and `source.identity` tells.
 
     Returns:
         The same rows in `ENVELOPE_SCHEMA`.
+
+    Raises:
+        HeadraceError: REPLICA_IDENTITY, with `checks_keys`.
     """
     rows = len(changes)
     names = whole = pa.nulls(rows, pa.string())
@@ -68,12 +78,14 @@ def enveloped(
     groups = list(by_table(changes))
     if len(groups) == 1:
         [(table, _)] = groups
-        names, key = pa.repeat(str(table), rows), _key(changes, keys.get(table, ()))
+        names, key = pa.repeat(str(table), rows), _key(changes, keys.get(table, ()), checks_keys)
     elif groups:
         # Rows of several tables are put back into the order of the log.
         back = pa.array(np.argsort(np.concatenate([places for _, places in groups]), kind="stable"))
         names = pa.concat_arrays([pa.repeat(str(table), len(places)) for table, places in groups]).take(back)
-        parts = [_key(changes.take(pa.array(places)), keys.get(table, ())) for table, places in groups]
+        parts = [
+            _key(changes.take(pa.array(places)), keys.get(table, ()), checks_keys) for table, places in groups
+        ]
         key = pa.concat_arrays(parts).take(back)
     if roots:
         known = [str(leaf) for leaf in roots]
@@ -169,13 +181,14 @@ def as_maps(columns: Mapping[str, pa.StringArray], mask: pa.BooleanArray | None 
     return pa.MapArray.from_arrays(offsets, names, values, mask=mask)
 
 
-def key_texts(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[pa.StringArray]:
+def key_texts(changes: pa.RecordBatch, key: tuple[str, ...], *, checks: bool = True) -> list[pa.StringArray]:
     """Return the keys of one table's changes, column by column: after the change, for a delete before it.
 
     Raises:
-        HeadraceError: REPLICA_IDENTITY where the log does not carry the key of old rows.
+        HeadraceError: REPLICA_IDENTITY, with `checks`, where the log does not carry the key of old rows.
     """
-    _check_carried(changes, key)
+    if checks:
+        _check_carried(changes, key)
     before, after = column_texts(changes.column("before"), key), column_texts(changes.column("after"), key)
     return [pc.if_else(after[name].known, after[name].texts, before[name].texts) for name in key]
 
@@ -193,8 +206,8 @@ def _check_carried(changes: pa.RecordBatch, key: tuple[str, ...]) -> None:
             raise uncarried_key(table, name, next(one for one in carried.to_pylist() if name not in one))
 
 
-def _key(changes: pa.RecordBatch, key: tuple[str, ...]) -> pa.MapArray:
+def _key(changes: pa.RecordBatch, key: tuple[str, ...], checks: bool) -> pa.MapArray:
     if not key:
         return pa.nulls(len(changes), _ROW)
     emptied = pc.equal(changes.column("op"), Op.TRUNCATE.value)
-    return as_maps(dict(zip(key, key_texts(changes, key), strict=True)), emptied)
+    return as_maps(dict(zip(key, key_texts(changes, key, checks=checks), strict=True)), emptied)

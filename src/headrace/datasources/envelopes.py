@@ -167,6 +167,9 @@ def to_envelope(
         types = dict(zip(known.key, known.key_types, strict=True))
         return Reread(table, types, tuple(known.columns), operators=known.key_operators)
 
+    # Who has unknown values marked sees by `source.identity` that the log lacks a key, and may read the rows
+    # again: a mirror does, and only that table's.
+    checks_keys = options.unchanged_toast != "mark"
     with lookups(options.connection) as look:
         for batch in changes:
             complete = completed(batch, reread_of, look)
@@ -174,4 +177,5 @@ def to_envelope(
                 check_truncated(complete, descriptions.roots.get)
                 yield elements(complete, descriptions.known, options.source_id or options.slot)
             else:
-                yield enveloped(complete, descriptions.keys(), descriptions.database, descriptions.roots)
+                keys, roots = descriptions.keys(), descriptions.roots
+                yield enveloped(complete, keys, descriptions.database, roots, checks_keys=checks_keys)

@@ -142,20 +142,36 @@ def test_a_key_that_the_log_stops_to_carry_ends_the_query(query: Callable[..., Q
     assert kinds(one.rows) == [("insert", 1)]
 
 
+_MEASURE = (
+    "CREATE TABLE measure (at int PRIMARY KEY, name text NOT NULL) PARTITION BY RANGE (at)",
+    "CREATE TABLE early PARTITION OF measure FOR VALUES FROM (0) TO (10)",
+    "CREATE UNIQUE INDEX by_name ON early (name)",
+)
+_UNKEYED = ("ALTER TABLE early REPLICA IDENTITY USING INDEX by_name", "DELETE FROM measure")
+
+
+def test_who_has_unknown_values_marked_sees_that_the_log_lacks_a_key(query: Callable[..., Query]) -> None:
+    """As a mirror does, which reads the table again."""
+    one = query(tables="measure", envelope="changes", unchangedToast="mark", **_START)
+    one.sql(*_MEASURE)
+    one.step()
+    one.sql("INSERT INTO measure VALUES (1, 'a')", *_UNKEYED, "ALTER TABLE early REPLICA IDENTITY DEFAULT")
+    one.take(2)
+    last = one.rows[-1]
+    assert (last["op"], last["source"]["identity"]) == ("d", ["name"])
+    assert dict(last["before"]) == {"name": "a"}
+
+
 @pytest.mark.parametrize("envelope", ["rows", "changes", "elements"])
 def test_a_key_that_the_log_stops_to_carry_of_a_partition_ends_the_query(
     query: Callable[..., Query], envelope: str
 ) -> None:
     one = query(tables="measure", envelope=envelope, **_START)
-    one.sql(
-        "CREATE TABLE measure (at int PRIMARY KEY, name text NOT NULL) PARTITION BY RANGE (at)",
-        "CREATE TABLE early PARTITION OF measure FOR VALUES FROM (0) TO (10)",
-        "CREATE UNIQUE INDEX by_name ON early (name)",
-    )
+    one.sql(*_MEASURE)
     one.step()
     one.sql("INSERT INTO measure VALUES (1, 'a'), (2, 'b')", "DELETE FROM measure WHERE at = 1")
     one.take(3)
-    one.sql("ALTER TABLE early REPLICA IDENTITY USING INDEX by_name", "DELETE FROM measure")
+    one.sql(*_UNKEYED)
     with pytest.raises(HeadraceError, match="does not carry at of deleted rows of measure") as caught:
         one.until(lambda: False)
     assert caught.value.kind is Kind.REPLICA_IDENTITY
