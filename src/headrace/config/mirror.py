@@ -88,8 +88,8 @@ class MirroredTables(FileModel):
 
     on_value: dict[str, OnValue] = Field(default_factory=dict)
     """What becomes of a value that the column's type in the lake does not hold, such as NaN in a
-    `numeric(10,2)`. With `wait`, the default, the table waits. With `null` the lake has NULL in its
-    place, and in that of infinite dates. With `text` the whole column is a text in the lake."""
+    `numeric(10,2)`. With `wait`, the default, the table waits. With `null` the lake has NULL instead, also
+    for infinite dates and timestamps. With `text` the whole column is a text in the lake."""
     types: dict[str, LakeType] = Field(default_factory=dict)
     """Types of columns in the lake: `text`: what PostgreSQL prints; `timestamptz`, of a `timestamp`: the
     instant that it is in UTC."""

@@ -156,7 +156,7 @@ def explain_unfit(
             return HeadraceError(
                 Kind.VALUE,
                 f"the lake's type for {kind.name} cannot hold {unheld}",
-                f'Correct it in the database. Or write {null}types = {{ {name} = "text" }} into its '
-                "[[mirror.tables]], and start the mirror again.",
+                f'Correct it in the database. Or write {null}types = {{ {name} = "text" }} into the '
+                "first [[mirror.tables]] that matches the table, and start the mirror again.",
             )
     return None
