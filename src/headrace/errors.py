@@ -107,6 +107,8 @@ BACKFILL_AGAIN = (
 """The remedy where a deployment cannot continue from its slot."""
 NEW_CHECKPOINT = "Start with a new slot and a new checkpoint, and backfill again what was read from here."
 """The remedy where a query cannot continue from its checkpoint."""
+SAME_SLOT_AGAIN = "Start with a new checkpoint, and backfill again what was read from here."
+"""The same, where the slot can still be read."""
 
 _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(

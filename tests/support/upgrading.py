@@ -62,7 +62,7 @@ def upgrade(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
 
 
 def stop_autovacuum(server: EmbeddedPostgres) -> None:
-    """Stop what commits by itself: pg_upgrade refuses a slot after a commit."""
+    """Stop what commits by itself: pg_upgrade refuses a slot that has not read a commit."""
     with connect(server.url) as connection:
         execute(connection, "ALTER SYSTEM SET autovacuum = off")
         execute(connection, "SELECT pg_reload_conf()")

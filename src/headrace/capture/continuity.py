@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.errors import BACKFILL_AGAIN, NEW_CHECKPOINT, HeadraceError, Kind, as_clause
+from headrace.errors import BACKFILL_AGAIN, NEW_CHECKPOINT, SAME_SLOT_AGAIN, HeadraceError, Kind, as_clause
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
@@ -288,6 +288,5 @@ def _slot_ahead(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) ->
         Kind.CONTINUITY,
         f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
         f"was read last: {reason}, and the changes between are lost",
-        "Let no other program use this slot. Start with a new checkpoint, and backfill again what was read "
-        "from here.",
+        f"Let no other program use this slot. {SAME_SLOT_AGAIN}",
     )

@@ -81,7 +81,7 @@ class LakeNotes:
                     tables[name] = _as_followed(tables[name], followed[name], published)
         self.positions = LakePositions(tables, dict(stream))
         self.table.write(self.positions)
-        # The slot may be confirmed after this, and then nobody has the changes but this machine's disk.
+        # The slot may be confirmed next, and then nobody has the changes but this machine's disk.
         if is_folder(self._ends.lake.location):
             flush(self._ends.lake.location)
         self.limit_confirmation(self.find_limit(offset.lsn))
@@ -126,7 +126,7 @@ class LakeNotes:
         return position
 
     def find_limit(self, reached: Lsn) -> Lsn:
-        """Return up to where (bytes) the slot may be confirmed: not after what waiting tables lack."""
+        """Return up to where (bytes) the slot may be confirmed: not beyond what waiting tables lack."""
         kept = [
             position.complete
             for name, position in self.positions.tables.items()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import check_continuity, read_positions
 from headrace.datasources.publication_membership import Published, read_published
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, as_clause
+from headrace.errors import BACKFILL_AGAIN, NEW_CHECKPOINT, SAME_SLOT_AGAIN, HeadraceError, Kind, as_clause
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake, check_answers
 from headrace.mirror.positions import LakePositions, TablePosition
@@ -26,12 +25,8 @@ RELOAD = (
     "Run `headrace mirror --reload`: it reads all tables again. In the mode history all versions end, and "
     "new ones begin."
 )
-_OF_OTHERS = re.compile(
-    f"{re.escape(BACKFILL_AGAIN)}({re.escape(WITHOUT_DEPLOYMENT)})?"
-    "|start with (a new slot and )?a new checkpoint, and backfill again what was read from here[.]",
-    re.IGNORECASE,
-)
-"""What errors say that are raised for deployments and for queries, too."""
+_OF_OTHERS = (BACKFILL_AGAIN + WITHOUT_DEPLOYMENT, BACKFILL_AGAIN, NEW_CHECKPOINT, SAME_SLOT_AGAIN)
+"""What errors say that are raised for deployments and for queries, too; the longer of two first."""
 _ANOTHER_SYSTEM = (
     "Correct the address. If pg_upgrade has made this server of the one before: run `headrace adopt "
     "--upgraded --mirror`, and no table is read again. Only where the database was moved: "
@@ -41,11 +36,9 @@ _ANOTHER_SYSTEM = (
 
 def remedy_of_mirrors(remedy: str) -> str:
     """Return the remedy of a gap in the log with what a mirror's user does about it."""
-
-    def said(other: re.Match[str]) -> str:
-        return RELOAD if other[0][0].isupper() else as_clause(RELOAD)
-
-    return _OF_OTHERS.sub(said, remedy)
+    for other in _OF_OTHERS:
+        remedy = remedy.replace(other, RELOAD).replace(as_clause(other), as_clause(RELOAD))
+    return remedy
 
 
 def check_log(ends: MirrorEndpoints, known: LakePositions) -> None:

@@ -77,9 +77,9 @@ def test_of_a_trace_our_error_is_the_last_and_nearly_the_only_line(spark: SparkS
 
 def test_a_java_that_goes_first_leaves_no_trace_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     start = accumulators._start_update_server
-    # PySpark 4.1 has the word, 4.0 has not.
-    given: dict[str, Any] = {"is_unix_domain_sock": False}
-    server = start("secret", **{name: given[name] for name in given if name in signature(start).parameters})
+    is_asked = "is_unix_domain_sock" in signature(start).parameters  # since PySpark 4.1
+    given: dict[str, Any] = {"is_unix_domain_sock": False} if is_asked else {}
+    server = start("secret", **given)
     try:
         context = SimpleNamespace(_accumulatorServer=server)
         assert "Traceback" in ended(server, capfd), "else there is nothing to be kept away"

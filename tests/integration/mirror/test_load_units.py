@@ -74,9 +74,7 @@ class Loading:
     def loader(self, load_units: UnitLoader) -> LakeLoader:
         ends = MirrorEndpoints(self._url, SLOT, SLOT, self._selection, self.lake)
         report = SilentReporter()
-        return LakeLoader(
-            ends, report, WaitingTables(report), threading.Event(), load_units, lambda _left: None
-        )
+        return LakeLoader(ends, report, WaitingTables(report), threading.Event(), load_units)
 
     def rows(self) -> list[tuple[Any, ...]]:
         table = self.lake.open(T)

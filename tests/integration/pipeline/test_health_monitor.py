@@ -66,7 +66,7 @@ class Watched:
 
 @pytest.fixture
 def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterator[Watched]:
-    """After 1000 rows that are not applied yet."""
+    """Behind by 1000 rows that are not applied yet."""
     _, deployment = own
     project = open_project(deployment.folder / "headrace.toml", {})
     endpoints = project.resolve()
