@@ -31,11 +31,11 @@ from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
 from headrace.mirror.delta import DeltaLakeTable
 from headrace.mirror.delta_engine import DeltaEngine
+from headrace.mirror.delta_spark import DeltaSparkEngine
 from headrace.mirror.net_changes import DELETED, in_order, net_changes
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.spark_engine import SparkEngine
 from headrace.model.names import TableName
-from headrace.spark.delta import PACKAGES, with_delta
+from headrace.spark.lake_runtimes import DELTA
 from headrace.spark.session import local_spark
 
 ROWS, QUICK, CHANGES, ROUNDS = 5_000_000, 500_000, 100_000, 3
@@ -105,10 +105,10 @@ def main() -> None:
         work = Work(orders, batch, known, ready)
         held = compare(work, "mirror_merge", None, merged)
         held &= measure_iceberg(work)
-        if pyspark.__version__.startswith(tuple(PACKAGES)):
-            with local_spark(given=with_delta({}, os.environ)) as spark:
+        if pyspark.__version__.startswith(tuple(DELTA.pins)):
+            with local_spark(given=DELTA.with_settings({}, os.environ)) as spark:
                 bare = functools.partial(merged_by_session, spark.session)
-                held &= compare(work, "mirror_merge.spark", SparkEngine(spark.session), bare)
+                held &= compare(work, "mirror_merge.spark", DeltaSparkEngine(spark.session), bare)
     sys.exit(not held)
 
 

@@ -26,9 +26,9 @@ from headrace.postgres.quoting import table as quoted
 from support import followed_mirror
 from support.driven_run import DrivenRun
 
-ENGINE = "spark" if pyspark.__version__.startswith("4.2.") else "local"
-"""What brings changes into the tables: the session's Delta, where there is one for this PySpark."""
-CONVERGED_WITHIN = 200.0 if ENGINE == "spark" else 90.0
+_SESSIONS: dict[str, Format] = {"4.2": "delta", "4.1": "iceberg"}
+"""By PySpark, the format whose changes a session brings into the tables, not the mirror's process."""
+CONVERGED_WITHIN = 200.0 if pyspark.__version__[:3] in _SESSIONS else 90.0
 
 # What no lake has a type for, or keeps every digit of, stands there as PostgreSQL's text.
 _COLUMNS = """
@@ -98,13 +98,17 @@ class Mirrored(DrivenRun):
         self.configure(parts, more)
 
     @property
+    def _has_session(self) -> bool:
+        return _SESSIONS.get(pyspark.__version__[:3]) == self.kind
+
+    @property
     def config(self) -> Path:
         """The deployment file."""
         return self._config
 
     def configure(self, parts: Sequence[str], more: str = "") -> None:
         """Write the deployment file: the parts of tables, and more keys of `[mirror]`."""
-        engine = ENGINE if self.kind == "delta" else "local"
+        engine = "spark" if self._has_session else "local"
         self._config.write_text(
             f'[source]\ntype = "postgres"\nconnection_url = "{self.url}"\n\n'
             f'[mirror]\nlocation = "{self.lake}"\nformat = "{self.kind}"\nengine = "{engine}"\n'
@@ -127,8 +131,7 @@ class Mirrored(DrivenRun):
 
         Where Spark does not write, it is left out: most of a start is Spark's.
         """
-        has_spark = ENGINE == "spark" and self.kind == "delta"
-        program = ("-m", "headrace") if has_spark else (followed_mirror.__file__,)
+        program = ("-m", "headrace") if self._has_session else (followed_mirror.__file__,)
         for failpoint in failpoints:
             self._start(program, failpoint)
             self.wait_failpoint()

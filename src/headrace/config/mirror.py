@@ -198,11 +198,6 @@ class MirrorConfig(FileModel):
                 f"location: {self.location} has no place for the catalog of Iceberg tables; "
                 f'name a catalog whose tables are there: "{CATALOG}NAME"'
             )
-        if self.engine == "spark":
-            raise ValueError(
-                'engine = "spark" needs format = "delta": Iceberg\'s Spark runtime (1.12.0 is the newest on '
-                "2026-11-25) ends at Spark 4.1, and this engine needs PySpark 4.2"
-            )
 
     @property
     def interval_seconds(self) -> float:

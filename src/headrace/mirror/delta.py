@@ -27,10 +27,11 @@ from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import has_part
 from headrace.mirror.delta_commits import committing, find_other_commit, read_position
-from headrace.mirror.delta_engine import DeltaEngine, LocalEngine, merge_of
+from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
+from headrace.mirror.merging import merge_of
 from headrace.mirror.net_changes import REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import derived_fields, derived_from, partitions_of, with_derived

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from headrace.config.mirror import Format, MirrorConfig, is_folder
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import POSITIONS, Lake
-from headrace.spark.delta import check_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,19 +28,20 @@ def open_lake(config: MirrorConfig, session: SparkSession | None = None) -> Lake
         HeadraceError: DEPENDENCY, where the session cannot; CONFIG, where the location has another format's.
     """
     _check_format(config)
+    if config.engine == "local":
+        session = None
     # Each is imported here: what another one needs may be absent.
     if config.format == "iceberg":
         from headrace.mirror.iceberg.lake import IcebergLake  # noqa: PLC0415
 
-        return IcebergLake(config.location, config.file_size)
+        return IcebergLake(config.location, config.file_size, session)
     from headrace.mirror.delta import DeltaLake  # noqa: PLC0415
 
-    if session is None or config.engine == "local":
+    if session is None:
         return DeltaLake(config.location, config.file_size)
-    from headrace.mirror.spark_engine import SparkEngine  # noqa: PLC0415
+    from headrace.mirror.delta_spark import DeltaSparkEngine  # noqa: PLC0415
 
-    check_delta(session)
-    return DeltaLake(config.location, config.file_size, SparkEngine(session))
+    return DeltaLake(config.location, config.file_size, DeltaSparkEngine(session))
 
 
 def _check_format(config: MirrorConfig) -> None:

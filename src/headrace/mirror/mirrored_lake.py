@@ -120,7 +120,10 @@ class MirroredLake:
             HeadraceError: DEPENDENCY, where it cannot.
         """
         if self.config.engine == "spark":
-            self._write_to(open_lake(self.config, session), ExecutorLoader(session))
+            # Files of an Iceberg table need its catalog, which executors do not have.
+            is_iceberg = self.config.format == "iceberg"
+            load_units = load_in_threads if is_iceberg else ExecutorLoader(session)
+            self._write_to(open_lake(self.config, session), load_units)
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""

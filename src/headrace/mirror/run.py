@@ -35,9 +35,9 @@ from headrace.postgres.slot import drop_slot, read_slot, slot_problem
 from headrace.postgres.wal_position import end_of_commits
 from headrace.reporter import Reporter
 from headrace.spark import register
-from headrace.spark.delta import with_delta
 from headrace.spark.environment import passes_position
 from headrace.spark.failures import spark_failures
+from headrace.spark.lake_runtimes import DELTA, ICEBERG
 from headrace.spark.query_folders import make_folder
 from headrace.spark.session import LocalSpark
 from headrace.status.phases import Phase
@@ -116,7 +116,10 @@ class MirrorRun:
         Raises:
             HeadraceError: DEPENDENCY, where it does not run on this PySpark; DISK or DOWNLOAD.
         """
-        return with_delta(given, environ) if self._config.engine == "spark" else dict(given)
+        if self._config.engine == "local":
+            return dict(given)
+        runtime = ICEBERG if self._config.format == "iceberg" else DELTA
+        return runtime.with_settings(given, environ)
 
     def run(self, spark: LocalSpark, *, once: bool = False, reload: bool = False) -> None:
         """Load what is not loaded, then follow until stopped; with `once` up to the log's present end.

@@ -1,6 +1,6 @@
-"""Does a Spark session's own Delta write what this process writes, position included?
+"""Does a Spark session's own Delta or Iceberg write what this process writes, position included?
 
-On PySpark 4.0 to 4.2: there is no Delta for a later one (2026-11-29).
+On PySpark 4.0 to 4.2, Iceberg up to 4.1: there is none for a later one (2026-11-29).
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+import re
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,39 +22,45 @@ import pyarrow as pa
 import pyspark
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.utils.config import Config
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import headrace.spark
 from headrace import PostgresSource
 from headrace.catalog.fingerprint import Fingerprint
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import into
-from headrace.mirror.delta import DeltaLake, DeltaLakeTable
-from headrace.mirror.files import write_files
+from headrace.mirror.formats import open_lake
+from headrace.mirror.iceberg.lake import IcebergLake
+from headrace.mirror.iceberg.table import IcebergTable
+from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.load_units import LoadUnit
+from headrace.mirror.merge_session import MergeSession
 from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
 from headrace.mirror.selection import Selection
-from headrace.mirror.spark_engine import SparkEngine
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
-from headrace.spark.delta import PACKAGES, check_delta, with_delta
+from headrace.spark.lake_runtimes import DELTA, ICEBERG, LakeRuntime
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
 from support.followed_mirror import FollowedMirror, run
+from support.lake import read_table
 from support.slots import prepared_database
 from unit.mirror.test_lakes import KEYS
 
-pytestmark = pytest.mark.skipif(
-    not pyspark.__version__.startswith(tuple(PACKAGES)), reason="there is no Delta for this PySpark"
-)
+_RUNTIMES: dict[Format, LakeRuntime] = {"delta": DELTA, "iceberg": ICEBERG}
+FORMATS = [form for form, runtime in _RUNTIMES.items() if runtime.packages(pyspark.__version__)]
+pytestmark = pytest.mark.skipif(not FORMATS, reason="there is neither Delta nor Iceberg for this PySpark")
 
 TABLE = TableName("public", "t")
 _SLOT = "mirror_spark"
@@ -62,38 +70,47 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"a": "b"}), pa.field("v"
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session with Delta."""
-    given = with_delta({"spark.sql.shuffle.partitions": "2"}, os.environ)
+    """A session with Delta, and with Iceberg where there is one."""
+    given = {"spark.sql.shuffle.partitions": "2"}
+    for form in FORMATS:
+        given = _RUNTIMES[form].with_settings(given, os.environ)
     with local_spark(master="local[2]", given=given) as one:
         yield one.session
 
 
-@pytest.fixture(scope="module")
-def engine(spark: SparkSession) -> SparkEngine:
-    check_delta(spark)
-    return SparkEngine(spark)
+@pytest.fixture(params=FORMATS)
+def form(request: pytest.FixtureRequest) -> Format:
+    """The lake's format."""
+    kind: Format = request.param
+    return kind
+
+
+def lake_of(location: Path, form: Format, session: SparkSession | None = None) -> Lake:
+    """A lake that the session writes; None: this process."""
+    parts = (MirroredTables(tables=("*.*",)),)
+    return open_lake(MirrorConfig(location=str(location), format=form, engine="spark", tables=parts), session)
 
 
 @pytest.fixture
-def lake(engine: SparkEngine, tmp_path: Path) -> DeltaLake:
+def lake(spark: SparkSession, form: Format, tmp_path: Path) -> Lake:
     """A lake with a table of ten rows."""
-    lake = DeltaLake(str(tmp_path / "l ä ke"), engine=engine)
+    lake = lake_of(tmp_path / "l ä ke", form, spark)
     batch = pa.RecordBatch.from_pydict({"k": range(10), "v": range(10)}, SCHEMA)
     lake.commit(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
     return lake
 
 
-def opened(lake: DeltaLake) -> DeltaLakeTable:
+def opened(lake: Lake) -> LakeTable:
     table = lake.open(TABLE)
     assert table is not None
     return table
 
 
-def merge(table: DeltaLakeTable, key: int, value: int, position: tuple[int, int]) -> None:
+def merge(table: LakeTable, key: int, value: int, position: tuple[int, int]) -> None:
     table.merge(pa.table({"k": [key], "v": [value], DELETED: [False]}), ["k"], position)
 
 
-def stored(lake: DeltaLake) -> dict[Any, Any]:
+def stored(lake: Lake) -> dict[Any, Any]:
     """The rows by key, each of which must be there once."""
     rows = [row for batch in opened(lake).rows() for row in python_rows(batch)]
     found = {row["k"]: row["v"] for row in rows}
@@ -101,13 +118,22 @@ def stored(lake: DeltaLake) -> dict[Any, Any]:
     return found
 
 
-def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: DeltaLake) -> None:
+def append(location: Path, form: Format) -> None:
+    """Write a row as another program does."""
+    rows = pa.table({"k": [99], "v": [99]})
+    table = opened(lake_of(location, form))
+    if isinstance(table, IcebergTable):
+        table.table.append(rows)
+    else:
+        write_deltalake(table.uri, rows, mode="append")
+
+
+def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: Lake, form: Format) -> None:
     spark.conf.set("fs.my.key", "mine")  # an object store's
     spark.conf.set("spark.sql.ansi.enabled", "false")
-    engine = SparkEngine(spark)
-    lake = DeltaLake(lake.location, engine=engine)
-    taken = [engine._session.conf.get(name) for name in ("fs.my.key", "spark.sql.ansi.enabled")]
-    assert taken == ["mine", "false"]
+    conf = MergeSession(spark, {}).spark.conf
+    assert [conf.get(name) for name in ("fs.my.key", "spark.sql.ansi.enabled")] == ["mine", "false"]
+    lake = lake_of(Path(lake.location), form, spark)
     merge(opened(lake), 1, 100, (6, 0))
     before = spark.conf.getAll  # Delta's first use has set two
     merge(opened(lake), 1, 101, (6, 1))
@@ -116,18 +142,20 @@ def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: Delt
     assert not spark.catalog.tableExists("headrace_rows")
 
 
-@pytest.mark.parametrize("kind", sorted(KEYS.keys() - {"far day"}))  # deltalake: no such statistics
+@pytest.mark.parametrize("kind", KEYS)
 def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
-    kind: str, engine: SparkEngine, tmp_path: Path
+    kind: str, form: Format, spark: SparkSession, tmp_path: Path
 ) -> None:
+    if (kind, form) == ("far day", "delta"):
+        pytest.skip("deltalake: no such statistics")
     key_type, given = KEYS[kind]
     keys = python_values(pa.array(given, key_type))
     schema = pa.schema([pa.field("k", key_type), pa.field("v", pa.int64())])
-    lake = DeltaLake(str(tmp_path), engine=engine)
+    lake = lake_of(tmp_path, form, spark)
     files = []
     for value, key in enumerate(keys[:-1]):
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
-        files += write_files(lake.folder(TABLE), schema, [batch])
+        files += lake.write(TABLE, schema, [batch])
     lake.commit(TABLE, schema, files, (1, 0))
     values = [100 + number for number in range(len(keys))]
     deleted = [number % 2 == 1 and number < len(keys) - 1 for number in range(len(keys))]
@@ -139,10 +167,12 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     assert opened(lake).position == (2, 0)
 
 
-def test_columns_may_have_any_name_and_keep_their_metadata(engine: SparkEngine, tmp_path: Path) -> None:
+def test_columns_may_have_any_name_and_keep_their_metadata(
+    form: Format, spark: SparkSession, tmp_path: Path
+) -> None:
     names = ["we ird", "a.b", "x,;{}()=", "`tick`", "${k}", 'quo"te', "Ünïcode", "select"]
     schema = pa.schema([pa.field(name, pa.string(), metadata={"a": name}) for name in names])
-    lake = DeltaLake(str(tmp_path), engine=engine)
+    lake = lake_of(tmp_path, form, spark)
     batch = pa.RecordBatch.from_pydict({name: ["1", "2"] for name in names}, schema)
     lake.commit(TABLE, schema, lake.write(TABLE, schema, [batch]), (1, 0))
     rows = pa.table({**{name: ["2", "3"] for name in names}, DELETED: [False, False]})
@@ -152,7 +182,7 @@ def test_columns_may_have_any_name_and_keep_their_metadata(engine: SparkEngine, 
     assert opened(lake).schema == schema
 
 
-def test_two_parts_of_a_transaction_are_two_commits(lake: DeltaLake) -> None:
+def test_two_parts_of_a_transaction_are_two_commits(lake: Lake) -> None:
     """Their positions have one address, by which Spark would take the second for the first."""
     merge(opened(lake), 1, 100, (7, 1))
     merge(opened(lake), 1, 200, (7, 2))
@@ -160,7 +190,8 @@ def test_two_parts_of_a_transaction_are_two_commits(lake: DeltaLake) -> None:
     assert stored(lake)[1] == 200
 
 
-def test_the_position_outlives_the_log_of_its_commit(lake: DeltaLake) -> None:
+@pytest.mark.parametrize("form", ["delta"])
+def test_the_position_outlives_the_log_of_its_commit(lake: Lake) -> None:
     merge(opened(lake), 1, 100, (7, 1))
     table = DeltaTable(lake.path(TABLE))
     table.create_checkpoint()
@@ -170,9 +201,9 @@ def test_the_position_outlives_the_log_of_its_commit(lake: DeltaLake) -> None:
 
 
 def test_a_killed_mirror_finds_the_position_of_a_sessions_commit(
-    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, form: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was killed right after that commit, and somebody joined files then; a second engine goes on."""
+    """It was killed right after that commit, and files were joined then; a second engine goes on."""
 
     class Killed(BaseException):
         """Ends the mirror."""
@@ -181,14 +212,15 @@ def test_a_killed_mirror_finds_the_position_of_a_sessions_commit(
         if name == "mirror_committed":
             raise Killed
 
-    monkeypatch.setattr("headrace.mirror.spark_engine.reach", reach)
+    monkeypatch.setattr("headrace.mirror.lake.reach", reach)
+    before = opened(lake).version
     with pytest.raises(Killed):
         merge(opened(lake), 1, 100, (8, 3))
     monkeypatch.undo()
-    DeltaTable(lake.path(TABLE)).optimize.compact()
+    local = lake_of(Path(lake.location), form)
+    opened(local).join_files(1 << 20)
     assert opened(lake).position == (8, 3)
-    assert opened(lake).find_other_commit(0) is None
-    local = DeltaLake(lake.location)
+    assert opened(lake).find_other_commit(before) is None
     merge(opened(local), 1, 101, (8, 2))  # a position is what the last commit says, though it be lower
     assert opened(local).position == opened(lake).position == (8, 2)
     merge(opened(lake), 1, 102, (8, 4))
@@ -196,8 +228,9 @@ def test_a_killed_mirror_finds_the_position_of_a_sessions_commit(
     assert stored(lake)[1] == 102
 
 
-def test_a_log_that_lost_the_position_says_none(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.mirror.spark_engine.keep_position", lambda *_: None)
+@pytest.mark.parametrize("form", ["delta"])
+def test_a_log_that_lost_the_position_says_none(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.mirror.delta_spark.keep_position", lambda *_: None)
     merge(opened(lake), 1, 100, (8, 3))
     table = DeltaTable(lake.path(TABLE))
     table.create_checkpoint()
@@ -205,44 +238,48 @@ def test_a_log_that_lost_the_position_says_none(lake: DeltaLake, monkeypatch: py
     assert opened(lake).position is None
 
 
-def test_a_second_writer_is_refused(lake: DeltaLake) -> None:
+def test_a_second_writer_is_refused(lake: Lake, form: Format) -> None:
     table = opened(lake)
-    write_deltalake(lake.path(TABLE), pa.table({"k": [99], "v": [99]}), mode="append")
+    append(Path(lake.location), form)
     with pytest.raises(HeadraceError) as raised:
         merge(table, 1, 100, (9, 0))
     assert raised.value.kind is Kind.CONTINUITY
-    assert opened(lake).find_other_commit(table.version) == "WRITE, version 1"
+    other = opened(lake).find_other_commit(table.version)
+    assert other is not None
+    assert other.startswith({"delta": "WRITE, version 1", "iceberg": "append, snapshot "}[form])
 
 
-class Interrupted(SparkEngine):
-    """An engine whose rows are read only after another program has written the table."""
+def test_a_commit_while_a_session_merges_is_told(
+    lake: Lake, form: Format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are read only after another program has written the table."""
+    location, done, rows_of = Path(lake.location), Path(lake.location, "done"), MergeSession._rows
 
     @contextlib.contextmanager
-    def _rows(self, delta: DeltaTable, rows: pa.Table) -> Iterator[None]:
-        uri = delta.table_uri
-
+    def interrupted(session: MergeSession, columns: StructType, rows: pa.Table) -> Iterator[None]:
         def interrupt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            if DeltaTable(uri).version() == 0:
-                write_deltalake(uri, pa.table({"k": [99], "v": [99]}), mode="append")
+            with contextlib.suppress(FileExistsError):
+                done.touch(exist_ok=False)
+                append(location, form)
             yield from batches
 
-        with super()._rows(delta, rows):
-            frame = self._session.table("headrace_rows")
+        with rows_of(session, columns, rows):
+            frame = session.spark.table("headrace_rows")
             frame.mapInArrow(interrupt, frame.schema).createOrReplaceTempView("headrace_rows")
             yield
 
-
-def test_a_commit_while_a_session_merges_keeps_it_from_committing(
-    spark: SparkSession, lake: DeltaLake
-) -> None:
-    with pytest.raises(HeadraceError, match=r"MAX_COMMIT_RETRIES|CONCURRENT") as raised:
-        merge(opened(DeltaLake(lake.location, engine=Interrupted(spark))), 1, 100, (9, 0))
+    # A worker cannot import the tests.
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(MergeSession, "_rows", interrupted)
+    with pytest.raises(HeadraceError, match="another program has written") as raised:
+        merge(opened(lake), 1, 100, (9, 0))
     assert raised.value.kind is Kind.CONTINUITY
     assert opened(lake).position == (5, 1)
     assert stored(lake) == {**{key: key for key in range(10)}, 99: 99}
 
 
-def test_files_are_joined_and_the_position_stays(lake: DeltaLake) -> None:
+def test_files_are_joined_and_the_position_stays(lake: Lake) -> None:
+    first = opened(lake).version
     for number in range(5):
         batch = pa.RecordBatch.from_pydict({"k": [100 + number], "v": [0]}, SCHEMA)
         lake.commit(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (10, number), adds=True)
@@ -250,7 +287,7 @@ def test_files_are_joined_and_the_position_stays(lake: DeltaLake) -> None:
     before = stored(lake)
     assert opened(lake).join_files(1 << 20) == (6, 1)
     assert opened(lake).position == (11, 0)
-    assert opened(lake).find_other_commit(0) is None
+    assert opened(lake).find_other_commit(first) is None
     assert stored(lake) == before
 
 
@@ -321,7 +358,9 @@ def test_executors_load_tables_and_pass_on_what_the_database_says(
     assert raised.value.kind is Kind.CONNECTION
 
 
-def test_a_damaged_table_waits_alone(spark: SparkSession, database: str, tmp_path: Path) -> None:
+def test_a_damaged_table_waits_alone(
+    form: Format, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
     """One whose rows are lost, while changes are merged; one that has no folder, while it is loaded."""
     with prepared_database(
         database,
@@ -330,23 +369,25 @@ def test_a_damaged_table_waits_alone(spark: SparkSession, database: str, tmp_pat
     ):
         parts = (MirroredTables(tables=("public.*",)),)
         config = MirrorConfig(
-            location=str(tmp_path), engine="spark", slot=_SLOT, publication=_SLOT, tables=parts
+            location=str(tmp_path), format=form, engine="spark", slot=_SLOT, publication=_SLOT, tables=parts
         )
         mirror = FollowedMirror(database, config, session=spark)
         mirror.prepare()
-        for path in (tmp_path / "public" / "b").glob("*.parquet"):
+        for path in (tmp_path / "public" / "b").rglob("*.parquet"):
             path.unlink()
         shutil.rmtree(tmp_path / "public" / "c")
         (tmp_path / "public" / "c").write_text("no folder")
         run(database, *(f"INSERT INTO {name} VALUES (2, 2)" for name in "abc"))
         run(database, *(f"UPDATE {name} SET v = 3 WHERE id = 1" for name in "abc"))
         told = mirror.follow()
-        assert sorted(text.split(":")[0] for text in told if "waits" in text) == [
+        assert sorted(text.split(":")[0] for text in told if " waits: " in text) == [
             "the table b waits",
             "the table c waits",
         ]
-        assert all("cannot be read or written, and others can: " in text for text in told if "waits" in text)
-        assert sorted(pl.read_delta(str(tmp_path / "public" / "a")).rows()) == [(1, 3), (2, 2)]
+        assert all(
+            "cannot be read or written, and others can: " in text for text in told if " waits: " in text
+        )
+        assert sorted(read_table(tmp_path / "public" / "a", form).rows()) == [(1, 3), (2, 2)]
         (tmp_path / "public" / "c").unlink()
         mirror.prepare()
         mirror.follow()
@@ -361,8 +402,31 @@ def jobs(spark: SparkSession) -> set[int]:
 def test_a_session_without_delta_is_told_the_package_and_the_settings(spark: SparkSession) -> None:
     bare = spark.newSession()
     bare.conf.unset("spark.sql.catalog.spark_catalog")
-    with pytest.raises(
-        HeadraceError, match=r"spark\.jars\.packages=io\.delta:delta-spark_4\.2_2\.13:4\.4\.0"
-    ) as raised:
-        check_delta(bare)
+    package = f"spark.jars.packages=io.delta:delta-spark_{spark.version[:3]}_2.13:4.4.0"
+    with pytest.raises(HeadraceError, match=re.escape(package)) as raised:
+        DELTA.check(bare)
     assert raised.value.kind is Kind.DEPENDENCY
+
+
+@pytest.mark.skipif("iceberg" not in FORMATS, reason="there is no Iceberg for this PySpark")
+def test_a_named_catalog_is_the_sessions_of_that_name(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, warehouse = tmp_path / "catalog.db", f"file://{tmp_path}/warehouse"
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__TYPE", "sql")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__URI", f"sqlite:///{file}")
+    monkeypatch.setenv("PYICEBERG_CATALOG__SHOP__WAREHOUSE", warehouse)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # read when it is imported
+    with pytest.raises(HeadraceError, match=r"spark\.sql\.catalog\.shop=org\.apache\.iceberg") as raised:
+        IcebergLake("catalog:shop", session=spark)
+    assert raised.value.kind is Kind.DEPENDENCY
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.shop", "org.apache.iceberg.spark.SparkCatalog")
+    for name, value in {"type": "jdbc", "uri": f"jdbc:sqlite:{file}", "warehouse": warehouse}.items():
+        session.conf.set(f"spark.sql.catalog.shop.{name}", value)
+    lake = IcebergLake("catalog:shop", session=session)
+    batch = pa.RecordBatch.from_pydict({"k": range(3), "v": range(3)}, SCHEMA)
+    lake.commit(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
+    merge(opened(lake), 1, 100, (6, 0))
+    assert stored(lake) == {0: 0, 1: 100, 2: 2}
+    assert opened(lake).position == (6, 0)

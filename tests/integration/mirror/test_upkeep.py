@@ -15,7 +15,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import DataScan
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
-from headrace.mirror.iceberg.lake import FolderCatalog
+from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.table import IcebergTable
 from headrace.mirror.lake import POSITIONS, Lake
 from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep

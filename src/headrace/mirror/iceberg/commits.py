@@ -36,6 +36,11 @@ _MOST_MANIFESTS = 50
 """So many lists of files are joined."""
 
 
+def position_text(position: Position) -> str:
+    """Return the text by which a snapshot or a table notes a position."""
+    return f"{position[0]}/{position[1]}"
+
+
 def read_position(text: str) -> Position:
     """Return the position that a snapshot or a table notes."""
     lsn, _, sequence = text.partition("/")
@@ -111,14 +116,14 @@ def commit(
             f"the clock of this machine is behind the last commit of {table.location()}",
             "Correct the clock, or wait.",
         )
-    made = _add_snapshots(change, {OWN: f"{position[0]}/{position[1]}"}, added, removed)
+    made = _add_snapshots(change, {OWN: position_text(position)}, added, removed)
     reaching_commit(name, "mirror_commit")
     try:
         change.commit_transaction()
     except (CommitFailedException, TableAlreadyExistsError) as error:
         # The library of a catalog may have sent the commit twice: the second one finds the first.
         if not _is_made(table, made):
-            raise _refused(name, table, error) from error
+            raise refused(name, table, error) from error
     except Exception:
         if not _is_made(table, made):
             raise
@@ -145,9 +150,9 @@ def _add_snapshots(
     return snapshot.snapshot_id
 
 
-def _refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
+def refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
     """Return the error of a commit that others preceded, after the table was opened."""
-    present = _present(table)
+    present = present_table(table)
     since = snapshot_id(table)
     is_harmless = present is not None and find_other_commit(present, since, or_own=True) is None
     return files_joined(name, error) if is_harmless else other_writer(name, error)
@@ -155,11 +160,12 @@ def _refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
 
 def _is_made(table: Table, made: int) -> bool:
     """Tell whether a commit was made whose answer was lost."""
-    present = _present(table)
+    present = present_table(table)
     return present is not None and present.snapshot_by_id(made) is not None
 
 
-def _present(table: Table) -> Table | None:
+def present_table(table: Table) -> Table | None:
+    """Return a table as its catalog has it now; None where it has none of this name any more."""
     try:
         return table.catalog.load_table(table.name())
     except (NoSuchTableError, NoSuchNamespaceError):

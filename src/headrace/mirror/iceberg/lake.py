@@ -6,66 +6,35 @@ import functools
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.table import CommitTableResponse, CreateTableTransaction, StagedTable, Table, Transaction
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
 from pyiceberg.typedef import Identifier
-from sqlalchemy.engine import URL
 
 from headrace.config.mirror import CATALOG
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile, delete_files
 from headrace.mirror.iceberg.commits import PROPERTIES, commit
 from headrace.mirror.iceberg.errors import IcebergError, telling_errors
+from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, table_of, to_text
 from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
-from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
+from headrace.mirror.lake import POSITIONS, LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.mirror.iceberg.spark import IcebergSparkEngine
+
 _OWN_NAMESPACE = "headrace"
 """The namespace of the mirror's own tables."""
-_CATALOG_FILE = "catalog.db"
-_HINT = "version-hint.text"
-_ENDING = ".metadata.json"
 # Of the library's two ways to reach files, the one that also lists them.
 _IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-
-
-class FolderCatalog(SqlCatalog):
-    """A catalog whose tables are found by their folders, too: by those who only read."""
-
-    def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:
-        """Commit to a table, and say in its folder which metadata are the newest.
-
-        Raises:
-            CommitFailedException: another program's commit came first.
-        """
-        done = super().commit_table(table, requirements, updates)
-        metadata = Path(done.metadata_location)
-        # In one step, so that no reader finds half of it.
-        hint = metadata.with_name("version-hint.new")
-        hint.write_text(metadata.name.removesuffix(_ENDING))
-        hint.replace(metadata.with_name(_HINT))
-        return done
-
-    def take_up(self, identifier: Identifier, folder: Path) -> Table | None:
-        """Return a table as it lies in its folder; None where nothing does, and forget it then.
-
-        Somebody has removed the folder, or has put an older copy of it back: what the catalog knows is gone.
-        """
-        self.drop_table(identifier)
-        hint = folder / "metadata" / _HINT
-        if not hint.exists():
-            return None
-        return self.register_table(identifier, str(hint.with_name(hint.read_text() + _ENDING)))
 
 
 class IcebergLake:
@@ -74,16 +43,23 @@ class IcebergLake:
     Args:
         location: the folder; or `catalog:` and the name of a catalog of the library's configuration.
         file_bytes: the size of data files, about.
+        session: its Iceberg merges; None: this process does it.
+
+    Raises:
+        HeadraceError: DEPENDENCY, where the session has no Iceberg, or cannot open the catalog.
     """
 
     errors: tuple[type[Exception], ...] = (OSError, IcebergError)
 
-    def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
+    def __init__(
+        self, location: str, file_bytes: int = TARGET_BYTES, session: SparkSession | None = None
+    ) -> None:
         self.is_catalog = location.startswith(CATALOG)
         self.location = location if self.is_catalog else str(Path(location).absolute())
         self.file_bytes = file_bytes
         self._planned: dict[Identifier, CreateTableTransaction] = {}
         self._lock = threading.RLock()
+        self._engine = None if session is None else _spark_engine(session, self)
 
     @functools.cached_property
     def catalog(self) -> Catalog:
@@ -93,10 +69,7 @@ class IcebergLake:
             HeadraceError: CONFIG: the library's configuration has no such catalog.
         """
         if not self.is_catalog:
-            Path(self.location).mkdir(parents=True, exist_ok=True)
-            # No text: whether a `?` or `%` of the path is one depends on SQLAlchemy's version.
-            uri: Any = URL.create("sqlite", database=f"{self.location}/{_CATALOG_FILE}")
-            return FolderCatalog("headrace", uri=uri, **_IO)
+            return FolderCatalog(self.location, **_IO)
         name = self.location.removeprefix(CATALOG)
         try:
             return load_catalog(name, **_IO)
@@ -169,12 +142,12 @@ class IcebergLake:
         """Return the lake's table that the catalog has as `found`; None where it is but planned."""
         if found is None or isinstance(found, StagedTable):
             return None
-        return IcebergTable(table, found, self.file_bytes)
+        return IcebergTable(table, found, self.file_bytes, self._engine)
 
     @telling_errors()
     def _load(self, table: TableName) -> Table | None:
         # Whoever only looks makes no file.
-        if not self.is_catalog and not Path(self.location, _CATALOG_FILE).exists():
+        if not self.is_catalog and not FolderCatalog.file_in(self.location).exists():
             return None
         catalog, identifier = self.catalog, self.identifier(table)
         try:
@@ -210,3 +183,9 @@ class IcebergLake:
                 alter(planned, schema)
                 self._planned[identifier] = planned
             return planned
+
+
+def _spark_engine(session: SparkSession, lake: IcebergLake) -> IcebergSparkEngine:
+    from headrace.mirror.iceberg.spark import IcebergSparkEngine  # noqa: PLC0415 - others need no Spark
+
+    return IcebergSparkEngine(session, lake.catalog, lake.identifier(POSITIONS))

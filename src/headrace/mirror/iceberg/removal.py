@@ -19,7 +19,8 @@ _MOST_SNAPSHOTS = 1000
 """So many are kept, though they are younger than the retention: every commit writes all of them down."""
 _HOUR = 3600.0
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:/*|^/+")
-_OURS = (".parquet", ".avro", ".metadata.json")
+# Spark writes checksums beside a folder's files.
+_OURS = (".parquet", ".avro", ".metadata.json", ".crc")
 
 
 def remove_files(table: Table, retention_seconds: float, noted: int | None = None) -> int:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +35,13 @@ from headrace.mirror.iceberg.removal import remove_files
 from headrace.mirror.iceberg.schemas import OWN, levels, table_of, written_columns
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import known_position, other_writer
+from headrace.mirror.merging import merge_of
 from headrace.mirror.net_changes import DELETED, REMOVAL, Ending, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.model.names import TableName
+
+if TYPE_CHECKING:
+    from headrace.mirror.iceberg.spark import IcebergSparkEngine
 
 _THREADS = 2
 # Iceberg has decimals of up to 18 digits as integers in Parquet files.
@@ -51,11 +56,13 @@ class IcebergTable:
         name: the database's table.
         table: the library's table.
         file_bytes: the size of data files, about.
+        engine: merges; None: this process does it.
     """
 
     name: TableName
     table: Table
     file_bytes: int
+    engine: IcebergSparkEngine | None = None
 
     @property
     def uri(self) -> str:
@@ -130,6 +137,11 @@ class IcebergTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
+        if self.engine is not None:
+            # Partitions are no columns here.
+            merge = merge_of(rows, key, ending, (), self.name)
+            self.engine.merge(self.name, self.table, merge, position)
+            return
         ends = np.asarray(rows.column(DELETED).to_numpy(), np.bool_)
         batch = _one_batch(rows.drop_columns([DELETED]))
         sought, is_end, only = batch, ends, None
