@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.lake_runtimes import DELTA
+from headrace.spark.lake_runtimes import DELTA, ICEBERG
 
 _EXTENSIONS = "spark.sql.extensions"
 _HAS_DELTA = pyspark.__version__.startswith(tuple(DELTA.pins))
@@ -27,7 +27,7 @@ def test_where_there_is_no_delta_the_versions_are_named_that_have_one() -> None:
     assert raised.value.kind is Kind.DEPENDENCY
     text = str(raised.value)
     assert pyspark.__version__ in text
-    assert all(f"{package} for PySpark {minor}" in text for minor, package in DELTA.pins.items())
+    assert all(f"{pins[0][1]} for PySpark {minor}" in text for minor, pins in DELTA.pins.items())
     assert "pip install 'pyspark==4.2.*'" in text
     assert 'engine = "local"' in text
 
@@ -40,3 +40,15 @@ def test_the_jars_and_extensions_that_are_given_stay_beside_deltas() -> None:
     own = f"delta-spark_{pyspark.__version__[:3]}_2.13"
     assert [Path(jar).name.partition("-4.4")[0] for jar in deltas] == [own, "delta-storage"]
     assert settings[_EXTENSIONS] == f"my.Own,{DELTA.settings[_EXTENSIONS]}"
+
+
+@pytest.mark.skipif(
+    ICEBERG.packages(pyspark.__version__) is None, reason="there is no Iceberg for this PySpark"
+)
+def test_the_jars_of_iceberg_come_beside_those_that_are_given() -> None:
+    settings = ICEBERG.with_settings({"spark.jars": "/my.jar"}, os.environ)
+    mine, runtime, catalog = (Path(jar).name for jar in settings["spark.jars"].split(","))
+    assert mine == "my.jar"
+    assert runtime.startswith(f"iceberg-spark-runtime-{pyspark.__version__[:3]}_2.13-")
+    assert catalog.startswith("sqlite-jdbc-")
+    assert ICEBERG.with_settings(settings, os.environ) == settings
