@@ -1,6 +1,6 @@
 """Tables that can MERGE, for the PySpark that is installed: their jars, and what a server is told of them.
 
-On PySpark 4.2 that is Delta. No released format runs on 4.3 yet: there the tables are those of Spark's own
+Up to PySpark 4.2 that is Delta. No released format runs on 4.3 yet: there the tables are those of Spark's own
 tests, which are kept in the server's memory and merged by the same plans as any other.
 """
 
@@ -18,6 +18,7 @@ import pyspark
 from headrace.config.cache import cache_folder
 from headrace.config.java import find_java
 from headrace.embedded.jars import Jar, fetch_into, parse_line, verify
+from headrace.spark.lake_runtimes import DELTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,6 @@ def _fetch(folder: Path, wanted: list[Jar]) -> None:
             shutil.move(Path(new) / "lib" / jar.file, folder / jar.file)
 
 
-_DELTA = Lake(
-    (
-        (
-            "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
-            "io.delta:delta-spark_4.2_2.13:4.4.0",
-        ),
-        ("c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc", "io.delta:delta-storage:4.4.0"),
-    ),
-    {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",
-    },
-    "USING delta",
-)
 _IN_MEMORY = Lake(
     (
         (
@@ -86,4 +72,8 @@ _IN_MEMORY = Lake(
 
 def lake() -> Lake:
     """The one for this PySpark."""
-    return _DELTA if pyspark.__version__.startswith("4.2.") else _IN_MEMORY
+    deltas = DELTA.pins.get(pyspark.__version__[:3])
+    if deltas is None:
+        return _IN_MEMORY
+    settings = {**DELTA.settings, "spark.databricks.delta.snapshotPartitions": "1"}
+    return Lake(deltas, settings, "USING delta")

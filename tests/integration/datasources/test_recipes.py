@@ -138,7 +138,7 @@ def test_revenue_follows_the_stream_and_the_customers(shop: Shop, client: SparkS
 
 @pytest.mark.skipif(not passes_position(pyspark.__version__), reason="one batch a run before PySpark 4.2")
 def test_a_copy_by_merge_is_the_table(shop: Shop, client: SparkSession) -> None:
-    """Delta on PySpark 4.2; on 4.3 the tables of Spark's own tests."""
+    """Delta up to PySpark 4.2; on 4.3 the tables of Spark's own tests."""
     [program] = recipe("A copy of a table")
     client.sql(f"CREATE TABLE orders_copy (id int, customer int, total decimal(10,2)) {lake().using}")
     for statements in (FIRST, LATER, EMPTIED):
