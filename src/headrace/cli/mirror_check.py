@@ -28,8 +28,8 @@ def check_mirror(context: CommandContext) -> bool:
             terminal.say(f"the {what} {name} will be created")
     for table, why in sorted(plan.left_out.items()):
         terminal.say(f"{table} is left out: {why}")
-    if plan.risk is not None:
-        terminal.warn(plan.risk)
+    for text in plan.warnings:
+        terminal.warn(text)
     for table, error in sorted(plan.waiting.items()):
         terminal.warn(f"{table} will wait: {error.cause}. {error.remedy}")
     if plan.waiting:
@@ -48,7 +48,7 @@ def _as_data(plan: MirrorPlan) -> dict[str, object]:
         "slot": plan.slot,
         "waiting": {str(table): str(error) for table, error in sorted(plan.waiting.items())},
         "left_out": {str(table): why for table, why in sorted(plan.left_out.items())},
-        "risk": plan.risk,
+        "warnings": plan.warnings,
     }
 
 

@@ -36,7 +36,7 @@ from headrace.mirror.source_log import (
     read_sent,
 )
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_named_columns
+from headrace.mirror.table_checks import find_unknown_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Wait
 from headrace.mirror.upgrade import plan_adoption
@@ -99,6 +99,7 @@ class MirroredLake:
         self.waiting = WaitingTables(report)
         self._budget = wal_budget
         self._was_set_up = False
+        self._warned: Collection[str] = ()
         self.board = MirrorBoard(config.slot)
         self._write_to(open_lake(config), load_in_threads)
 
@@ -195,7 +196,7 @@ class MirroredLake:
             positions = self.notes.table.read()
             known = positions.tables
             tables = self._chooser.read(known)
-            self._check_columns(tables, positions)
+            warnings = self._check_file(session, tables, positions)
             check_log(self._ends, positions)
             problems = find_reading_problems(self.url, self.config.slot)
             if problems:
@@ -211,21 +212,29 @@ class MirroredLake:
         waiting = {name: table.error for name, table in self.waiting.tables.items()}
         waiting |= {name: action.error for name, action in actions.items() if isinstance(action, Wait)}
         risk = find_risk(self._ends, positions)
-        return MirrorPlan(plans, publication, slot, waiting, left_out, risk)
+        warnings += [] if risk is None else [risk]
+        return MirrorPlan(plans, publication, slot, waiting, left_out, tuple(warnings))
 
-    def _check_columns(self, tables: Mapping[TableName, MirroredTable], known: LakePositions) -> None:
-        """Refuse misspelt columns of the file where tables are loaded for the first time.
+    def _check_file(
+        self, session: ReadSession, tables: Mapping[TableName, MirroredTable], known: LakePositions
+    ) -> list[str]:
+        """Refuse misspelt columns where tables are loaded for the first time; return what has no effect else.
+
+        Values would be in the lake that it should not have. In a lake's table a column may have been dropped.
 
         Raises:
             HeadraceError: BINDING.
         """
-        try:
-            check_named_columns(tables, known.tables)
-        except HeadraceError:
-            if known.stream is None:
-                raise
-            # One that was dropped, and made again without the column, is not noted, but the lake has it.
-            check_named_columns(tables, {name for name in tables if self._chooser.has(name, known.tables)})
+        found = self._selection.find_idle_parts(session)
+        for error, part in find_unknown_columns(tables):
+            is_loaded = not known.tables.keys().isdisjoint(part)
+            if not is_loaded and known.stream is not None:
+                # One that was dropped, and made again without the column, is not noted, but the lake has it.
+                is_loaded = any(self._chooser.has(name, known.tables) for name in part)
+            if not is_loaded:
+                raise error
+            found.append(f"{error.cause}. {error.remedy}")
+        return found
 
     def _is_free(self, table: MirroredTable) -> bool:
         """Tell whether a table neither waits nor is left out."""
@@ -247,7 +256,12 @@ class MirroredLake:
             self._show(Phase.LIVE)
             return []
         stream, confirmed = find_start(self._ends, known)
-        self._check_columns(tables, known)
+        with ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
+            warnings = self._check_file(session, tables, known)
+        for text in warnings:
+            if text not in self._warned:
+                self._report.warning(text)
+        self._warned = frozenset(warnings)
         published = read_sent(self._ends, [*tables])
         notes, waited = dict(known.tables), dict(self.waiting.tables)
         # One that was created since the others were published: what is written to it is in no log yet. The

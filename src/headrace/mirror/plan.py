@@ -61,7 +61,7 @@ class MirrorPlan:
         slot: the slot's, in the same way.
         waiting: why each of the other tables would wait.
         left_out: why tables are left out that only patterns match, or that `exclude` names.
-        risk: what a start may do to another lake; None: nothing.
+        warnings: what of the file has no effect, and what a start may do to another lake.
     """
 
     tables: tuple[TablePlan, ...]
@@ -69,7 +69,7 @@ class MirrorPlan:
     slot: str | None
     waiting: Mapping[TableName, HeadraceError]
     left_out: Mapping[TableName, str]
-    risk: str | None
+    warnings: tuple[str, ...]
 
     @property
     def to_load(self) -> tuple[TablePlan, ...]:

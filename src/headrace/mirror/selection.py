@@ -127,6 +127,17 @@ class Selection:
         matched = {table for table in unfit if self.matches(table) and not self.names(table)}
         return excluded | {table: unfit[table] for table in matched}
 
+    def find_idle_parts(self, session: ReadSession) -> list[str]:
+        """Return of which parts of the file the mirror has no table, and why."""
+        tables = list_tables(session)
+        used = [self._part(table) for table in tables if self.matches(table)]
+        idle = [part for part in self._parts if not any(part is other for other in used)]
+        taken, absent = "a part above it has all of its tables", "no table matches it"
+        return [
+            f"tables = {json.dumps(part.tables)}: {taken if any(map(part.matches, tables)) else absent}"
+            for part in idle
+        ]
+
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]
     ) -> tuple[dict[TableName, KnownTable], dict[TableName, HeadraceError]]:

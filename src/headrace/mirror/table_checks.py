@@ -61,15 +61,13 @@ def find_namesakes(
     return found
 
 
-def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
-    """Refuse misspelt columns in the file, before values are in the lake that it should not have.
+def find_unknown_columns(
+    tables: Mapping[TableName, MirroredTable],
+) -> Iterator[tuple[HeadraceError, list[TableName]]]:
+    """Yield the error of each column that the file names and no table of its part has, and those tables.
 
     Args:
         tables: all tables that exist.
-        known: those that the lake has; where it has one of a part, the column may have been dropped since.
-
-    Raises:
-        HeadraceError: BINDING.
     """
     options: Mapping[str, Callable[[MirroredTable], tuple[str, ...]]] = {
         "columns": lambda table: table.part.columns,
@@ -77,19 +75,19 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
         "types, on_value": lambda table: (*table.part.types, *table.part.on_value),
     }
     for option, named_by in options.items():
-        loaded = {named_by(tables[name]) for name in known if name in tables}
         # Tables of one part name the same columns.
-        columns_of: dict[tuple[str, ...], set[str]] = {}
+        parts: dict[tuple[str, ...], list[MirroredTable]] = {}
         for table in tables.values():
-            columns_of.setdefault(named_by(table), set()).update(table.numbers)
-        for named, columns in columns_of.items():
-            absent = [name for name in named if name not in columns and named not in loaded]
-            if absent:
-                near = nearest(absent[0], columns)
-                raise _unfit(
-                    f'{option}: no table of its [[mirror.tables]] has a column "{absent[0]}"',
+            parts.setdefault(named_by(table), []).append(table)
+        for named, part in parts.items():
+            columns = {name for table in part for name in table.numbers}
+            for absent in (name for name in named if name not in columns):
+                near = nearest(absent, columns)
+                error = _unfit(
+                    f'{option}: no table of its [[mirror.tables]] has a column "{absent}"',
                     f"Write the column as it is called now{f' ({near}?)' if near else ''}, or leave it out.",
                 )
+                yield error, [table.name for table in part]
 
 
 def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | None:

@@ -162,13 +162,35 @@ def test_a_lake_of_another_format_is_refused(url: str, tmp_path: Path) -> None:
 
 
 def test_a_new_location_of_a_slot_that_is_there_is_warned_of(url: str, tmp_path: Path) -> None:
-    assert mirror_of(url, tmp_path / "first").plan().risk is None
+    assert mirror_of(url, tmp_path / "first").plan().warnings == ()
     _, _, told = FollowedMirror(url, config_of(tmp_path / "first")).prepare()
     assert not [text for text in told.texts if "is new" in text]
-    assert mirror_of(url, tmp_path / "first").plan().risk is None
-    assert "name another slot" in str(mirror_of(url, tmp_path / "second").plan().risk)
+    assert mirror_of(url, tmp_path / "first").plan().warnings == ()
+    assert "name another slot" in str(mirror_of(url, tmp_path / "second").plan().warnings)
     _, _, told = FollowedMirror(url, config_of(tmp_path / "second")).prepare()
     assert [text for text in told.texts if "name another slot" in text]
+
+
+def test_what_of_the_file_has_no_effect_is_told(url: str, tmp_path: Path) -> None:
+    """A misspelt column of tables that the lake has, and parts without a table; once for each start."""
+    FollowedMirror(url, config_of(tmp_path)).prepare()
+    mistaken = MirroredTables(tables=("public.*",), on_value={"vv": "text"})
+    parts = (mistaken, MirroredTables(tables=("public.orders",)), MirroredTables(tables=("sales.*",)))
+    config = config_of(tmp_path).model_copy(update={"tables": parts})
+    expected = (
+        'tables = ["public.orders"]: a part above it has all of its tables',
+        'tables = ["sales.*"]: no table matches it',
+        (
+            'types, on_value: no table of its [[mirror.tables]] has a column "vv". Write the column as it is '
+            "called now (v?), or leave it out."
+        ),
+    )
+    assert MirroredLake(url, config, SilentReporter()).plan().warnings == expected
+    mirror, _, told = FollowedMirror(url, config).prepare()
+    mirror.prepare()
+    assert [text for text in told.texts if text in expected] == [*expected]
+    fresh = config.model_copy(update={"location": str(tmp_path / "new")})
+    assert refusal(MirroredLake(url, fresh, SilentReporter()).plan).kind is Kind.BINDING
 
 
 def test_tables_that_exclude_takes_out_are_named(url: str, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from headrace.catalog.fingerprint import ColumnPrint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.config.mirror import MirroredTables
 from headrace.config.secret import Secret
-from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.errors import ErrorGroup, Kind
 from headrace.mirror.masks import Masks
-from headrace.mirror.table_checks import check_named_columns, find_namesakes, find_problem, find_renamed
+from headrace.mirror.table_checks import find_namesakes, find_problem, find_renamed, find_unknown_columns
 from headrace.mirror.tables import MirroredTable
 from headrace.model.names import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
@@ -172,13 +172,13 @@ def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
 
 
 @pytest.mark.parametrize("option", ["columns", "exclude_columns"])
-def test_a_column_that_no_table_of_a_part_has_is_refused_before_the_first_load(option: str) -> None:
+def test_a_column_that_no_table_of_a_part_has_is_found_with_the_parts_tables(option: str) -> None:
     users, other = TableName("public", "users"), TableName("public", "other")
     tables = {users: table({}, options={option: ("id", "email")}), other: table({})}
-    with pytest.raises(HeadraceError, match='has a column "email"'):
-        check_named_columns(tables, [other])
-    check_named_columns(tables, [users, other])
-    check_named_columns({other: table({})}, [])
+    [(error, part)] = find_unknown_columns(tables)
+    assert 'has a column "email"' in error.cause
+    assert part == [tables[users].name]
+    assert [*find_unknown_columns({other: table({})})] == []
 
 
 @pytest.mark.parametrize("without_key", [False, True])
