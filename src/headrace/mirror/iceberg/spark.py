@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.typedef import Identifier
 
 from headrace.errors import HeadraceError
 from headrace.mirror.iceberg import commits
+from headrace.mirror.iceberg.errors import telling_errors
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import OWN
 from headrace.mirror.lake import reaching_commit
@@ -69,6 +71,7 @@ class IcebergSparkEngine:
             needed = {} if isinstance(catalog, FolderCatalog) else {name: _CLASS, f"{name}.type": "…"}
             raise ICEBERG.missing(session, needed, str(told(error))) from error
 
+    @telling_errors()
     def merge(self, name: TableName, table: Table, merge: Merge, position: Position) -> None:
         """Bring rows into a table, as it was when it was opened, in one commit.
 
@@ -89,9 +92,8 @@ class IcebergSparkEngine:
             failure = error
         # Spark's answer does not count, the table does: an error may hide a commit, and a commit another's.
         after = commits.present_table(table)
-        made = None if after is None else after.current_snapshot()
-        is_ours = made is not None and made.summary is not None and made.summary[_NOTE] == text
-        if after is None or made is None or not is_ours:
+        made = None if after is None else _find_noted(after, text)
+        if after is None or made is None:
             raise self._refusal(name, table, after, failure) from failure
         if made.parent_snapshot_id != commits.snapshot_id(table):
             raise commits.refused(name, table, RuntimeError("another snapshot came in between"))
@@ -111,3 +113,11 @@ class IcebergSparkEngine:
 
     def _sql_name(self, table: Identifier) -> str:
         return ".".join(map(quoted, (self._catalog.name, *table)))
+
+
+def _find_noted(table: Table, text: str) -> Snapshot | None:
+    """Return the snapshot of a table's history that has a text as its note; None: there is none."""
+    history = ancestors_of(table.current_snapshot(), table.metadata)
+    return next(
+        (found for found in history if found.summary is not None and found.summary[_NOTE] == text), None
+    )
