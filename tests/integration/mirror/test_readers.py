@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.table import StaticTable
+from pyspark.sql import SparkSession
 
-from headrace.config.mirror import Format, MirroredTables
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.postgres.connection import connect, execute
 from support.followed_mirror import FollowedMirror, run
 from support.slots import prepared_database
 
 SLOT = "mirror_readers"
+_PARTS = (MirroredTables(tables=("public.*",)),)
 _TABLE = "We ird"
 _SETUP = (
     """CREATE TABLE "We ird" (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz, day date,
@@ -72,21 +74,29 @@ READERS: dict[Format, dict[str, Read]] = {
 
 @pytest.mark.parametrize("kind", READERS)
 def test_each_reader_finds_what_the_database_has(kind: Format, database: str, tmp_path: Path) -> None:
+    config = MirrorConfig(location=str(tmp_path), format=kind, slot=SLOT, publication=SLOT, tables=_PARTS)
+    compare_readers(database, config, READERS[kind])
+
+
+def compare_readers(
+    database: str, config: MirrorConfig, readers: Mapping[str, Read], session: SparkSession | None = None
+) -> None:
+    """Load and change a table of many types, and compare what each reader reads with the database."""
     with prepared_database(database, *_SETUP) as url:
-        mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.*",)), kind=kind)
+        mirror = FollowedMirror(url, config, session=session)
         mirror.prepare()
         run(url, *_CHANGES)
         mirror.follow()
         with connect(url) as connection:
             rows = execute(connection, f'SELECT {", ".join(_COLUMNS)} FROM "{_TABLE}" ORDER BY id')
-    path = tmp_path / "public" / "We~20ird"
-    for reader, read in READERS[kind].items():
+    path = Path(config.location, "public", "We~20ird")
+    for reader, read in readers.items():
         assert rows_of(read(path)) == [_plain(tuple(row)) for row in rows], reader
 
 
 def test_a_filter_on_times_or_texts_finds_what_it_should(database: str, tmp_path: Path) -> None:
     with prepared_database(database, *_SETUP) as url:
-        mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.*",)))
+        mirror = FollowedMirror.of(url, tmp_path, SLOT, *_PARTS)
         mirror.prepare()
         run(url, *_CHANGES)
         mirror.follow()

@@ -53,6 +53,7 @@ from headrace.reporter import SilentReporter
 from headrace.spark.lake_runtimes import DELTA, ICEBERG, LakeRuntime
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
+from integration.mirror.test_readers import READERS, compare_readers
 from support.followed_mirror import FollowedMirror, run
 from support.lake import read_table
 from support.slots import prepared_database
@@ -63,6 +64,7 @@ FORMATS = [form for form, runtime in _RUNTIMES.items() if runtime.packages(pyspa
 pytestmark = pytest.mark.skipif(not FORMATS, reason="there is neither Delta nor Iceberg for this PySpark")
 
 TABLE = TableName("public", "t")
+GUIDE = Path(__file__).parents[3] / "docs/guides/mirror.md"
 _SLOT = "mirror_spark"
 _SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
 SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"a": "b"}), pa.field("v", pa.int64())])
@@ -392,6 +394,38 @@ def test_a_damaged_table_waits_alone(
         mirror.prepare()
         mirror.follow()
         assert mirror.wrong() == []
+
+
+def test_each_reader_finds_what_a_session_has_merged(
+    form: Format, spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    config = MirrorConfig(
+        location=str(tmp_path),
+        format=form,
+        engine="spark",
+        slot=_SLOT,
+        publication=_SLOT,
+        tables=(MirroredTables(tables=("public.*",)),),
+    )
+
+    def by_spark(path: Path) -> pa.Table:
+        if form == "delta":
+            return spark.read.format("delta").load(str(path)).toArrow()
+        session = spark.newSession()
+        for name, value in iceberg_folder(tmp_path).items():
+            session.conf.set(name, value)
+        return session.table(f"headrace.public.`{path.name}`").toArrow()
+
+    compare_readers(database, config, {**READERS[form], "Spark": by_spark}, spark)
+
+
+def iceberg_folder(folder: Path) -> dict[str, str]:
+    """The settings by which Spark reads a lake in a folder, as the guide says."""
+    [block] = re.findall(r"```\n(spark\.sql\.catalog\.headrace=.*?)```", GUIDE.read_text(), re.DOTALL)
+    pairs = (line.split("=", 1) for line in block.replace("/srv/lake", str(folder)).splitlines())
+    # The session is one of Headrace's own, whose local file system does not tell its name.
+    own = {"fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem", "fs.file.impl.disable.cache": "true"}
+    return dict(pairs) | {f"spark.sql.catalog.headrace.hadoop.{name}": value for name, value in own.items()}
 
 
 def jobs(spark: SparkSession) -> set[int]:
