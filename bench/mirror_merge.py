@@ -4,8 +4,8 @@
 them) are written to a Delta table by a mirror; and what they leave, ready-made, by a bare merge of the
 `deltalake` library into a copy of that table. Beside both, an Iceberg table gets the same changes.
 
-With PySpark 4.2, `engine = "spark"` is measured too, beside a bare MERGE of the session's Delta: `make compat
-ARGS=--collect-only` makes the environment, then `.venv-compat/bin/python bench/mirror_merge.py`.
+With PySpark 4.0 to 4.2, `engine = "spark"` is measured too, beside a bare MERGE of the session's Delta, and up
+to 4.1 with Iceberg: `make compat-4.1 ARGS=--collect-only` makes the environment `.venv-compat-4.1`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
 from headrace.mirror.delta import DeltaLakeTable
-from headrace.mirror.delta_engine import DeltaEngine
-from headrace.mirror.delta_spark import DeltaSparkEngine
 from headrace.mirror.net_changes import DELETED, in_order, net_changes
 from headrace.mirror.positions import TablePosition
 from headrace.model.names import TableName
-from headrace.spark.lake_runtimes import DELTA
+from headrace.spark.lake_runtimes import DELTA, ICEBERG
 from headrace.spark.session import local_spark
 
 ROWS, QUICK, CHANGES, ROUNDS = 5_000_000, 500_000, 100_000, 3
@@ -104,22 +102,29 @@ def main() -> None:
         ready = net_changes(in_order(typed), table.key).rows
         work = Work(orders, batch, known, ready)
         held = compare(work, "mirror_merge", None, merged)
-        held &= measure_iceberg(work)
-        if pyspark.__version__.startswith(tuple(DELTA.pins)):
-            with local_spark(given=DELTA.with_settings({}, os.environ)) as spark:
-                bare = functools.partial(merged_by_session, spark.session)
-                held &= compare(work, "mirror_merge.spark", DeltaSparkEngine(spark.session), bare)
+        held &= measure_iceberg(work, "mirror_merge.iceberg", None)
+        for runtime in (DELTA, ICEBERG):
+            if not runtime.packages(pyspark.__version__):
+                continue
+            with local_spark(given=runtime.with_settings({}, os.environ)) as spark:
+                if runtime is ICEBERG:
+                    held &= measure_iceberg(work, "mirror_merge.iceberg_spark", spark.session)
+                else:
+                    bare = functools.partial(merged_by_session, spark.session)
+                    held &= compare(work, "mirror_merge.spark", spark.session, bare)
     sys.exit(not held)
 
 
-def compare(
-    work: Work, name: str, engine: DeltaEngine | None, bare: Callable[[MirroredOrders, str, pa.Table], float]
-) -> bool:
-    """Measure a mirror by an engine beside a bare merge by the same; print both; return whether bars hold."""
+Merged = Callable[[MirroredOrders, str, pa.Table], float]
+"""Merges rows, and returns how many seconds it took."""
+
+
+def compare(work: Work, name: str, session: SparkSession | None, bare: Merged) -> bool:
+    """Measure a mirror beside a bare merge, both by a session or none; return whether the bars hold."""
     took: dict[str, list[float]] = {"headrace mirror": [], "a bare merge": []}
     for number in range(ROUNDS):
         report.machine()
-        took["headrace mirror"].append(mirrored(work, f"mirror-{number}", engine))
+        took["headrace mirror"].append(mirrored(work, f"mirror-{number}", session))
         took["a bare merge"].append(bare(work.orders, f"bare-{number}", work.ready))
     middle = {what: statistics.median(seconds) for what, seconds in took.items()}
     shown = [(what, f"{seconds:.2f}", f"{CHANGES / seconds:,.0f}") for what, seconds in middle.items()]
@@ -130,38 +135,40 @@ def compare(
     return report.result(f"{name}.bare", theirs / ours, 0.8) and held
 
 
-def measure_iceberg(work: Work) -> bool:
-    """Measure a mirror of Iceberg tables; return whether the bar holds.
+def measure_iceberg(work: Work, name: str, session: SparkSession | None) -> bool:
+    """Measure a mirror of Iceberg tables, by a session or none; return whether the bar holds.
 
     An Iceberg table stays in its folder, so that a round begins by putting it back there.
     """
     orders, folder = work.orders, work.orders.folder / "iceberg"
-    shutil.copytree(folder, orders.folder / "iceberg-loaded")
+    loaded = orders.folder / "iceberg-loaded"
+    if not loaded.exists():
+        shutil.copytree(folder, loaded)
     took = []
     for _ in range(ROUNDS):
         shutil.rmtree(folder)
-        shutil.copytree(orders.folder / "iceberg-loaded", folder)
+        shutil.copytree(loaded, folder)
         table = orders.lake("iceberg", "iceberg").open(ORDERS)
         assert table is not None
         known = {ORDERS: replace(work.known[ORDERS], version=table.version)}
         begin = perf_counter()
-        orders.writer("iceberg", "iceberg").apply(work.batch, [ORDERS], known)
+        orders.writer("iceberg", "iceberg", session).apply(work.batch, [ORDERS], known)
         took.append(perf_counter() - begin)
         after = orders.lake("iceberg", "iceberg").open(ORDERS)
         assert after is not None
         assert after.version != table.version, "the changes were not applied"
     seconds = statistics.median(took)
-    shown = [("headrace mirror, Iceberg", f"{seconds:.2f}", f"{CHANGES / seconds:,.0f}")]
+    shown = [(name, f"{seconds:.2f}", f"{CHANGES / seconds:,.0f}")]
     report.table((f"{len(work.batch):,} changes into {orders.rows:,} rows", "seconds", "changes/s"), shown)
-    return report.result("mirror_merge.iceberg", BAR_SECONDS / seconds, 1.0)
+    return report.result(name, BAR_SECONDS / seconds, 1.0)
 
 
-def mirrored(work: Work, name: str, engine: DeltaEngine | None) -> float:
+def mirrored(work: Work, name: str, session: SparkSession | None) -> float:
     """Seconds of the mirror, from changes in memory to the commit."""
     orders = work.orders
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
-    orders.writer(name, engine=engine).apply(work.batch, [ORDERS], dict(work.known))
+    orders.writer(name, session=session).apply(work.batch, [ORDERS], dict(work.known))
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds

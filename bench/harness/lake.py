@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from pyspark.sql import SparkSession
+
 from headrace.capture import Offset
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
-from headrace.mirror.delta_engine import DeltaEngine
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake
 from headrace.mirror.load_units import load_in_threads
@@ -113,17 +114,16 @@ class MirroredOrders:
             [(lsn,)] = execute(connection, sql, (SLOT,))
         return Offset(int(lsn))
 
-    def writer(self, folder: str, kind: Format = "delta", engine: DeltaEngine | None = None) -> LakeWriter:
+    def writer(self, folder: str, kind: Format = "delta", session: SparkSession | None = None) -> LakeWriter:
         """The mirror's writer of a lake of its own."""
         parts = (MirroredTables(tables=("public.orders",)),)
         selection = Selection(MirrorConfig(location=folder, slot=SLOT, publication=SLOT, tables=parts))
-        ends = MirrorEndpoints(self.url, SLOT, SLOT, selection, self.lake(folder, kind, engine))
+        ends = MirrorEndpoints(self.url, SLOT, SLOT, selection, self.lake(folder, kind, session))
         report = SilentReporter()
         waiting = WaitingTables(report)
         loader = LakeLoader(ends, report, waiting, threading.Event(), load_in_threads)
         return LakeWriter(ends, report, waiting, loader)
 
-    def lake(self, folder: str, kind: Format = "delta", engine: DeltaEngine | None = None) -> Lake:
-        """The lake in a folder."""
-        location = self.folder / folder
-        return lake_at(location, kind) if engine is None else DeltaLake(str(location), engine=engine)
+    def lake(self, folder: str, kind: Format = "delta", session: SparkSession | None = None) -> Lake:
+        """The lake in a folder, which the session writes; None: this process."""
+        return lake_at(self.folder / folder, kind, session)

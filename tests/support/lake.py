@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.config.load import load_deployment
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
@@ -49,10 +50,11 @@ MAIN_FORMAT = ("delta", pytest.param("iceberg", marks=pytest.mark.long))
 """For tests that take long: `make test` runs one format, `make test-all` both."""
 
 
-def lake_at(location: object, kind: Format) -> Lake:
-    """A lake of some format."""
+def lake_at(location: object, kind: Format, session: SparkSession | None = None) -> Lake:
+    """A lake of some format, which the session writes; None: this process."""
     tables = (MirroredTables(tables=("*.*",)),)
-    return open_lake(MirrorConfig(location=str(location), format=kind, tables=tables))
+    config = MirrorConfig(location=str(location), format=kind, engine="spark", tables=tables)
+    return open_lake(config, session)
 
 
 def is_table(path: Path, kind: Format) -> bool:

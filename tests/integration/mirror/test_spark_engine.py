@@ -33,7 +33,6 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import into
-from headrace.mirror.formats import open_lake
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.iceberg.table import IcebergTable
 from headrace.mirror.lake import Lake, LakeTable
@@ -55,7 +54,7 @@ from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
 from integration.mirror.test_readers import READERS, compare_readers
 from support.followed_mirror import FollowedMirror, run
-from support.lake import read_table
+from support.lake import lake_at, read_table
 from support.slots import prepared_database
 from unit.mirror.test_lakes import KEYS
 
@@ -87,16 +86,10 @@ def form(request: pytest.FixtureRequest) -> Format:
     return kind
 
 
-def lake_of(location: Path, form: Format, session: SparkSession | None = None) -> Lake:
-    """A lake that the session writes; None: this process."""
-    parts = (MirroredTables(tables=("*.*",)),)
-    return open_lake(MirrorConfig(location=str(location), format=form, engine="spark", tables=parts), session)
-
-
 @pytest.fixture
 def lake(spark: SparkSession, form: Format, tmp_path: Path) -> Lake:
     """A lake with a table of ten rows."""
-    lake = lake_of(tmp_path / "l ä ke", form, spark)
+    lake = lake_at(tmp_path / "l ä ke", form, spark)
     batch = pa.RecordBatch.from_pydict({"k": range(10), "v": range(10)}, SCHEMA)
     lake.commit(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
     return lake
@@ -120,10 +113,10 @@ def stored(lake: Lake) -> dict[Any, Any]:
     return found
 
 
-def append(location: Path, form: Format) -> None:
+def append(location: str, form: Format) -> None:
     """Write a row as another program does."""
     rows = pa.table({"k": [99], "v": [99]})
-    table = opened(lake_of(location, form))
+    table = opened(lake_at(location, form))
     if isinstance(table, IcebergTable):
         table.table.append(rows)
     else:
@@ -135,7 +128,7 @@ def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: Lake
     spark.conf.set("spark.sql.ansi.enabled", "false")
     conf = MergeSession(spark, {}).spark.conf
     assert [conf.get(name) for name in ("fs.my.key", "spark.sql.ansi.enabled")] == ["mine", "false"]
-    lake = lake_of(Path(lake.location), form, spark)
+    lake = lake_at(lake.location, form, spark)
     merge(opened(lake), 1, 100, (6, 0))
     before = spark.conf.getAll  # Delta's first use has set two
     merge(opened(lake), 1, 101, (6, 1))
@@ -153,7 +146,7 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     key_type, given = KEYS[kind]
     keys = python_values(pa.array(given, key_type))
     schema = pa.schema([pa.field("k", key_type), pa.field("v", pa.int64())])
-    lake = lake_of(tmp_path, form, spark)
+    lake = lake_at(tmp_path, form, spark)
     files = []
     for value, key in enumerate(keys[:-1]):
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
@@ -174,7 +167,7 @@ def test_columns_may_have_any_name_and_keep_their_metadata(
 ) -> None:
     names = ["we ird", "a.b", "x,;{}()=", "`tick`", "${k}", 'quo"te', "Ünïcode", "select"]
     schema = pa.schema([pa.field(name, pa.string(), metadata={"a": name}) for name in names])
-    lake = lake_of(tmp_path, form, spark)
+    lake = lake_at(tmp_path, form, spark)
     batch = pa.RecordBatch.from_pydict({name: ["1", "2"] for name in names}, schema)
     lake.commit(TABLE, schema, lake.write(TABLE, schema, [batch]), (1, 0))
     rows = pa.table({**{name: ["2", "3"] for name in names}, DELETED: [False, False]})
@@ -219,7 +212,7 @@ def test_a_killed_mirror_finds_the_position_of_a_sessions_commit(
     with pytest.raises(Killed):
         merge(opened(lake), 1, 100, (8, 3))
     monkeypatch.undo()
-    local = lake_of(Path(lake.location), form)
+    local = lake_at(lake.location, form)
     opened(local).join_files(1 << 20)
     assert opened(lake).position == (8, 3)
     assert opened(lake).find_other_commit(before) is None
@@ -242,7 +235,7 @@ def test_a_log_that_lost_the_position_says_none(lake: Lake, monkeypatch: pytest.
 
 def test_a_second_writer_is_refused(lake: Lake, form: Format) -> None:
     table = opened(lake)
-    append(Path(lake.location), form)
+    append(lake.location, form)
     with pytest.raises(HeadraceError) as raised:
         merge(table, 1, 100, (9, 0))
     assert raised.value.kind is Kind.CONTINUITY
@@ -255,7 +248,7 @@ def test_a_commit_while_a_session_merges_is_told(
     lake: Lake, form: Format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are read only after another program has written the table."""
-    location, done, rows_of = Path(lake.location), Path(lake.location, "done"), MergeSession._rows
+    location, done, rows_of = lake.location, Path(lake.location, "done"), MergeSession._rows
 
     @contextlib.contextmanager
     def interrupted(session: MergeSession, columns: StructType, rows: pa.Table) -> Iterator[None]:
