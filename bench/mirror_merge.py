@@ -4,8 +4,8 @@
 them) are written to a Delta table by a mirror; and what they leave, ready-made, by a bare merge of the
 `deltalake` library into a copy of that table. Beside both, an Iceberg table gets the same changes.
 
-With PySpark 4.0 to 4.2, `engine = "spark"` is measured too, beside a bare MERGE of the session's Delta, and up
-to 4.1 with Iceberg: `make compat-4.1 ARGS=--collect-only` makes the environment `.venv-compat-4.1`.
+With PySpark 4.0 to 4.2, `engine = "spark"` is measured too, beside a bare MERGE of the session's Delta;
+up to 4.1 with Iceberg, too: `make compat-4.1 ARGS=--collect-only` makes the environment `.venv-compat-4.1`.
 """
 
 from __future__ import annotations
