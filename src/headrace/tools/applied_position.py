@@ -21,6 +21,7 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.client import READ_ATTEMPTS
 from headrace.sinks.opensearch.documents import refresh_if_exists
 from headrace.sinks.opensearch.replicas import await_replicas
 from headrace.state import DeferredKeys, PipelineState, PositionRequest, StateStore
@@ -45,6 +46,7 @@ class AppliedPosition:
     Args:
         endpoints: the endpoints of the sink that holds the documents.
         key: the name of the sink's state.
+        read_attempts: how often a read of a cluster is tried, with pauses of up to two seconds.
 
     Attributes:
         database: the connection string.
@@ -53,11 +55,11 @@ class AppliedPosition:
         documents: client of the cluster that holds the documents.
     """
 
-    def __init__(self, endpoints: Endpoints, key: StateKey) -> None:
+    def __init__(self, endpoints: Endpoints, key: StateKey, *, read_attempts: int = READ_ATTEMPTS) -> None:
         self.database = endpoints.database
         self.key = key
-        self.client = Client(endpoints.keeps_state)
-        self.documents = Client(endpoints.sink) if key.sink else self.client
+        self.client = Client(endpoints.keeps_state, read_attempts=read_attempts)
+        self.documents = Client(endpoints.sink, read_attempts=read_attempts) if key.sink else self.client
         self._meta = StateStore(self.client, key)
         self._position_request = PositionRequest(self.client, key)
         self._notes = SecondarySinkNotes(self.client, key)

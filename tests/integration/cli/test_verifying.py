@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch.client import READ_ATTEMPTS
 from headrace.state import Counters, DeferredKeys, StateKey, StateStore
 from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.state.verifications import Verifications
@@ -95,6 +97,32 @@ def test_a_sample_without_documents_is_refused(stock: Stock, capsys: pytest.Capt
         main(["verify", "stock", "--config", str(stock.config), "--sample", "0"])
     assert ended.value.code == 2
     assert "a sample of 0 % holds no document" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_cluster_that_is_busy_for_seconds_is_waited_for(
+    database: str, opensearch: EmbeddedOpenSearch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a node whose heap is full until its next collection, for all that reads documents."""
+    with connect(database) as connection:
+        for statement in TABLES:
+            execute(connection, statement)
+    refused: list[float] = []
+
+    def spoil(request: Request) -> Answer | None:
+        reads = f"{stock.prefix}stock" in request.target
+        if not reads or (refused and time.monotonic() > refused[0] + 4.0):
+            return None
+        refused.append(time.monotonic())
+        return Answer(429, b'{"error":{"type":"circuit_breaking_exception","reason":"full"}}')
+
+    with HttpProxy(opensearch.url) as node:
+        stock = Stock(tmp_path, database, node.url)
+        stock.seed()
+        with stock.followed():
+            node.spoil = spoil
+            assert verified(capsys, stock)[0] == 0
+    assert len(refused) > READ_ATTEMPTS
+    stock.drop()
 
 
 @pytest.mark.long

@@ -64,7 +64,8 @@ _SERVERLESS = "serverless"
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
-_READ_ATTEMPTS = 4
+READ_ATTEMPTS = 4
+"""How often a read is tried in all."""
 _NAMES_AT_ONCE = 20
 """Most index names in one path."""
 _PATH_BYTES = 3_000
@@ -254,7 +255,7 @@ class Client:
         self,
         endpoint: Endpoint,
         *,
-        read_attempts: int = _READ_ATTEMPTS,
+        read_attempts: int = READ_ATTEMPTS,
         first: int = 0,
         accepted: bool = False,
     ) -> None:
@@ -384,7 +385,10 @@ class Client:
 
     def read(self, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
         """Send a request that changes nothing (GET, or POST with a body), with a few retries."""
-        method = "GET" if body is None else "POST"
+        return self.repeat("GET" if body is None else "POST", target, body, allow=allow)
+
+    def repeat(self, method: str, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
+        """Send a request that may be carried out twice, with the retries of a read."""
         attempts = _attempts(stop_after_attempt(self._read_attempts))
         return attempts(self.call, method, target, body, allow=tuple(allow))
 

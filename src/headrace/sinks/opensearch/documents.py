@@ -78,7 +78,7 @@ def refresh(client: Client, index: str) -> None:
     Raises:
         HeadraceError: SINK_REJECTED, where there is no such index; else as `refresh_if_exists`.
     """
-    _check_refreshed(client.call("POST", path(index, "_refresh")), index)
+    _check_refreshed(client.repeat("POST", path(index, "_refresh")), index)
 
 
 def refresh_if_exists(client: Client, index: str) -> bool:

@@ -32,6 +32,8 @@ from headrace.tools.verification.report import Repair, Report
 from headrace.tools.verification.sides import GenerationSides, is_fenced, open_sides, why_not
 
 _RANGE = 1000
+_READ_ATTEMPTS = 60
+"""A cluster that is busy for a minute does not end a comparison that may take hours."""
 _REQUEST_BYTES = 8 << 20
 _REQUEST_DOCUMENTS = 500
 # The assumed size of a document whose size is unknown.
@@ -176,7 +178,7 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
     sample = options.sample()
     target = project.find_cluster(options.sink)
     endpoints = project.resolve().of(target.key)
-    with AppliedPosition(endpoints, target.key) as applied:
+    with AppliedPosition(endpoints, target.key, read_attempts=_READ_ATTEMPTS) as applied:
         state = applied.check()
         with connect(endpoints.database, application_name="headrace verify") as connection:
             inspection = inspect(project.only(index), endpoints, connection, reading=False)
