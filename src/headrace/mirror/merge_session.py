@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 CATALOGS = "spark.sql.catalog."
 SPARK_ERRORS = (PySparkException, Py4JError)
 """What a session raises."""
+_ADDRESS = re.compile(r"\bjdbc:\S+|//[^/\s]*@\S+")
 _ROWS = "headrace_rows"
 _SETTINGS: Mapping[str, str] = {
     # A query's session has it off.
@@ -78,6 +80,9 @@ class MergeSession:
     @contextlib.contextmanager
     def _rows(self, columns: StructType, rows: pa.Table) -> Iterator[None]:
         """Let SQL see rows under the name `_ROWS`."""
+        if any(map(pa.types.is_nested, rows.schema.types)):
+            # PySpark cannot take parts of an array whose lists are NULL.
+            rows = rows.take(pa.array(range(len(rows)), pa.int64()))
         kinds = {column.name: column.dataType for column in columns.fields}
         fields = [StructField(name, kinds.get(name, BooleanType())) for name in rows.column_names]
         try:
@@ -118,7 +123,8 @@ def told(error: Exception) -> Exception:
         while (cause := causes[-1].getCause()) is not None:
             causes.append(cause)
         texts = [str(java.toString()) for java in (causes[0], causes[-1])]
-    lines = [text.strip().partition("\n")[0].rstrip(".:") for text in texts]
+    # A catalog's address may have its password.
+    lines = [_ADDRESS.sub("…", text.strip().partition("\n")[0]).rstrip(".:") for text in texts]
     return RuntimeError(": ".join(dict.fromkeys(lines)))
 
 

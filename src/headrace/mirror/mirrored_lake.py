@@ -99,6 +99,7 @@ class MirroredLake:
         self.waiting = WaitingTables(report)
         self._budget = wal_budget
         self._was_set_up = False
+        self._session: SparkSession | None = None
         self._warned: Collection[str] = ()
         self.board = MirrorBoard(config.slot)
         self._write_to(open_lake(config), load_in_threads)
@@ -118,13 +119,16 @@ class MirroredLake:
         """Let a session do the heavy work from now on, where the file says `engine = "spark"`.
 
         Raises:
-            HeadraceError: DEPENDENCY, where it cannot.
+            HeadraceError: DEPENDENCY, where it cannot; SINK_UNREACHABLE, where the catalog does not answer.
         """
-        if self.config.engine == "spark":
+        if self.config.engine == "local" or session is self._session:
+            return
+        with reaching(self.lake):
             # Files of an Iceberg table need its catalog, which executors do not have.
             is_iceberg = self.config.format == "iceberg"
             load_units = load_in_threads if is_iceberg else ExecutorLoader(session)
             self._write_to(open_lake(self.config, session), load_units)
+        self._session = session
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
@@ -226,6 +230,8 @@ class MirroredLake:
             HeadraceError: BINDING.
         """
         found = self._selection.find_idle_parts(session)
+        # A table that waits may be the one that has the column.
+        tables = {**self._selection.read(session, self.waiting.tables), **tables}
         for error, part in find_unknown_columns(tables):
             is_loaded = not known.tables.keys().isdisjoint(part)
             if not is_loaded and known.stream is not None:

@@ -134,7 +134,6 @@ class MirrorRun:
                 after all others are written, and BEHIND where it was stopped before that.
         """
         register(spark.session)
-        self.mirrored.use(spark.session)
         self.mirrored.waiting.tries_again = not once
         lock = SlotLock(self._url, self._config.slot)
         with contextlib.ExitStack() as held:
@@ -173,6 +172,7 @@ class MirrorRun:
     def _try(self, spark: LocalSpark, lock: SlotLock, *, once: bool) -> None:
         """Do what `run` says, until something fails that concerns all tables."""
         self._hold(lock)
+        self.mirrored.use(spark.session)
         if self._must_reload:
             self._forget_all()
             # Once: a later try would read again what was loaded.

@@ -132,11 +132,14 @@ class Selection:
         tables = list_tables(session)
         used = [self._part(table) for table in tables if self.matches(table)]
         idle = [part for part in self._parts if not any(part is other for other in used)]
-        taken, absent = "a part above it has all of its tables", "no table matches it"
-        return [
-            f"tables = {json.dumps(part.tables)}: {taken if any(map(part.matches, tables)) else absent}"
-            for part in idle
-        ]
+        found = []
+        for part in idle:
+            if any(map(part.matches, tables)):
+                found.append(f"tables = {json.dumps(part.tables)}: a part above it has all of its tables")
+            # Tables that are named themselves are told by their names.
+            elif not all(pattern.exact for pattern in part.patterns):
+                found.append(f"tables = {json.dumps(part.tables)}: no table matches it")
+        return found
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]

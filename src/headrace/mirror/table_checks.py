@@ -75,13 +75,12 @@ def find_unknown_columns(
         "types, on_value": lambda table: (*table.part.types, *table.part.on_value),
     }
     for option, named_by in options.items():
-        # Tables of one part name the same columns.
-        parts: dict[tuple[str, ...], list[MirroredTable]] = {}
+        parts: dict[int, list[MirroredTable]] = {}
         for table in tables.values():
-            parts.setdefault(named_by(table), []).append(table)
-        for named, part in parts.items():
+            parts.setdefault(id(table.part), []).append(table)
+        for part in parts.values():
             columns = {name for table in part for name in table.numbers}
-            for absent in (name for name in named if name not in columns):
+            for absent in (name for name in named_by(part[0]) if name not in columns):
                 near = nearest(absent, columns)
                 error = _unfit(
                     f'{option}: no table of its [[mirror.tables]] has a column "{absent}"',

@@ -33,11 +33,13 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import into
+from headrace.mirror.columns import with_metadata
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.iceberg.table import IcebergTable
 from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.load_units import LoadUnit
 from headrace.mirror.merge_session import MergeSession
+from headrace.mirror.merging import Merge
 from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
@@ -53,6 +55,7 @@ from headrace.spark.lake_runtimes import DELTA, ICEBERG, LakeRuntime
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
 from integration.mirror.test_readers import READERS, compare_readers
+from support import stranger
 from support.followed_mirror import FollowedMirror, run
 from support.lake import lake_at, read_table
 from support.slots import prepared_database
@@ -60,6 +63,7 @@ from unit.mirror.test_lakes import KEYS
 
 _RUNTIMES: dict[Format, LakeRuntime] = {"delta": DELTA, "iceberg": ICEBERG}
 FORMATS = [form for form, runtime in _RUNTIMES.items() if runtime.packages(pyspark.__version__)]
+ICEBERG_ALONE = pytest.mark.parametrize("form", sorted({*FORMATS} & {"iceberg"}))
 pytestmark = pytest.mark.skipif(not FORMATS, reason="there is neither Delta nor Iceberg for this PySpark")
 
 TABLE = TableName("public", "t")
@@ -114,13 +118,14 @@ def stored(lake: Lake) -> dict[Any, Any]:
 
 
 def append(location: str, form: Format) -> None:
-    """Write a row as another program does."""
+    """Write a row as another program does; also in a worker, which cannot import the tests."""
     rows = pa.table({"k": [99], "v": [99]})
-    table = opened(lake_at(location, form))
-    if isinstance(table, IcebergTable):
-        table.table.append(rows)
+    if form == "delta":
+        write_deltalake(f"{location}/{TABLE.schema}/{TABLE.name}", rows, mode="append")
     else:
-        write_deltalake(table.uri, rows, mode="append")
+        found = IcebergLake(location).open(TABLE)
+        assert found is not None
+        found.table.append(rows)
 
 
 def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: Lake, form: Format) -> None:
@@ -271,6 +276,93 @@ def test_a_commit_while_a_session_merges_is_told(
     assert raised.value.kind is Kind.CONTINUITY
     assert opened(lake).position == (5, 1)
     assert stored(lake) == {**{key: key for key in range(10)}, 99: 99}
+
+
+def iceberg(lake: Lake) -> IcebergTable:
+    table = opened(lake)
+    assert isinstance(table, IcebergTable)
+    return table
+
+
+@ICEBERG_ALONE
+def test_files_that_another_joins_meanwhile_are_no_second_writer(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged = MergeSession.merge
+
+    def joined(session: MergeSession, target: str, columns: StructType, merge: Merge) -> Exception | None:
+        stranger.rewrite(opened(lake))
+        return merged(session, target, columns, merge)
+
+    before = opened(lake).version
+    monkeypatch.setattr(MergeSession, "merge", joined)
+    merge(opened(lake), 1, 100, (6, 0))
+    assert opened(lake).position == (6, 0)
+    assert opened(lake).find_other_commit(before) is None
+    assert stored(lake) == {**{key: key for key in range(10)}, 1: 100}
+
+
+@ICEBERG_ALONE
+def test_the_position_outlives_another_programs_upkeep(lake: Lake) -> None:
+    merge(opened(lake), 1, 100, (6, 0))
+    ended = [snapshot.snapshot_id for snapshot in iceberg(lake).table.metadata.snapshots]
+    stranger.rewrite(opened(lake))
+    iceberg(lake).table.maintenance.expire_snapshots().by_ids(ended).commit()
+    assert opened(lake).position == (6, 0)
+
+
+@ICEBERG_ALONE
+@pytest.mark.parametrize("setting", ["write.merge.mode=merge-on-read", "write.format.default=orc"])
+def test_a_table_of_other_files_is_merged_by_this_process(lake: Lake, setting: str) -> None:
+    with iceberg(lake).table.transaction() as change:
+        change.set_properties(dict([setting.split("=")]))
+    merge(opened(lake), 1, 100, (6, 0))
+    assert opened(lake).position == (6, 0)
+    assert stored(lake) == {**{key: key for key in range(10)}, 1: 100}
+
+
+@ICEBERG_ALONE
+def test_retries_that_somebody_allowed_are_refused(lake: Lake) -> None:
+    with iceberg(lake).table.transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "4"})
+    with pytest.raises(HeadraceError, match="is not 0 any more"):
+        merge(opened(lake), 1, 100, (6, 0))
+
+
+@ICEBERG_ALONE
+def test_a_day_that_is_no_partition_is_refused(form: Format, spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("k", pa.int64()), with_metadata(pa.field("d", pa.date32()), partition="0:day")]
+    )
+    lake = lake_at(tmp_path, form, spark)
+    batch = pa.RecordBatch.from_pydict({"k": [1], "d": [dt.date(2026, 1, 1)]}, schema)
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, [batch]), (5, 1))
+    rows = pa.table({"k": [1], "d": pa.array([10**7], pa.int32()).cast(pa.date32()), DELETED: [False]})
+    with pytest.raises(HeadraceError) as raised:
+        opened(lake).merge(rows, ["k"], (6, 0))
+    assert raised.value.kind is Kind.VALUE
+
+
+@ICEBERG_ALONE
+def test_names_within_columns_outlive_a_program_that_writes_them_otherwise(
+    form: Format, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Java's writer has `unit_x20price` in a file for `unit price`."""
+    odd = pa.struct([("unit price", pa.int64()), ("1st", pa.list_(pa.struct([("a$b", pa.string())])))])
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", odd)])
+    values: list[Any] = [{"unit price": 1, "1st": [{"a$b": "x"}, None]}, None, {"unit price": 3, "1st": None}]
+    lake = lake_at(tmp_path, form, spark)
+    batch = pa.RecordBatch.from_pydict({"k": range(3), "v": values}, schema)
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, [batch]), (5, 1))
+    opened(lake).merge(pa.table({"k": [0], "v": pa.array(values[:1], odd), DELETED: [False]}), ["k"], (6, 0))
+    session = spark.newSession()
+    for name, value in iceberg_folder(tmp_path).items():
+        session.conf.set(name, value)
+    session.sql("UPDATE headrace.public.t SET k = k + 10")
+    found = [row for part in opened(lake).rows() for row in part.to_pylist()]
+    assert sorted(found, key=lambda row: row["k"]) == [
+        {"k": key + 10, "v": value} for key, value in enumerate(values)
+    ]
 
 
 def test_files_are_joined_and_the_position_stays(lake: Lake) -> None:

@@ -71,19 +71,51 @@ def find_other_commit(table: Table, since: int, *, or_own: bool = False) -> str 
     for snapshot in ancestors_of(present, metadata):
         if snapshot.snapshot_id == since:
             return None
-        operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
-        # REPLACE leaves the rows as they are: files were joined.
-        if (or_own or noted_position(snapshot) is None) and operation != Operation.REPLACE.value:
+        if (or_own or noted_position(snapshot) is None) and not leaves_rows(snapshot):
+            operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
             return f"{operation}, snapshot {snapshot.snapshot_id}"
         if snapshot.parent_snapshot_id == since:
             return None  # that one is removed by now, as old ones are
     return f"snapshot {snapshot_id(table)} is in the place of {since}"
 
 
+def leaves_rows(snapshot: Snapshot) -> bool:
+    """Tell whether a snapshot has the rows of the one before it: files were joined."""
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+
+
+def were_joined(table: Table, last: int | None, *, since: Table) -> bool:
+    """Tell whether files were joined, and nothing else, from a table to one of its later snapshots."""
+    before = since.current_snapshot()
+    while last != (None if before is None else before.snapshot_id):
+        snapshot = None if last is None else table.snapshot_by_id(last)
+        if snapshot is None or not leaves_rows(snapshot):
+            return False
+        last = snapshot.parent_snapshot_id
+    return True
+
+
 def snapshot_id(table: Table) -> int:
     """Return the id of a table's present snapshot; 0: it has none."""
     snapshot = table.current_snapshot()
     return 0 if snapshot is None else snapshot.snapshot_id
+
+
+def check_writable(name: TableName, table: Table) -> None:
+    """Refuse to commit to a table where others could come in between, or whose order of time would break.
+
+    Raises:
+        HeadraceError: CONTINUITY; SINK_BUSY, where the clock is behind.
+    """
+    if table.properties.get(_RETRIES) != PROPERTIES[_RETRIES]:
+        raise other_writer(name, f"the table's property {_RETRIES} is not 0 any more")
+    # Readers refuse a table whose snapshots are not in the order of time.
+    if time.time() * 1000 < table.metadata.last_updated_ms - _CLOCKS_DIFFER_MS:
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"the clock of this machine is behind the last commit of {table.location()}",
+            "Correct the clock, or wait.",
+        )
 
 
 def commit(
@@ -107,15 +139,7 @@ def commit(
         HeadraceError: CONTINUITY where another program's commit came first.
     """
     table = table_of(change)
-    if table.properties.get(_RETRIES) != PROPERTIES[_RETRIES]:
-        raise other_writer(name, f"the table's property {_RETRIES} is not 0 any more")
-    # Readers refuse a table whose snapshots are not in the order of time.
-    if time.time() * 1000 < table.metadata.last_updated_ms - _CLOCKS_DIFFER_MS:
-        raise HeadraceError(
-            Kind.SINK_BUSY,
-            f"the clock of this machine is behind the last commit of {table.location()}",
-            "Correct the clock, or wait.",
-        )
+    check_writable(name, table)
     made = _add_snapshots(change, {OWN: position_text(position)}, added, removed)
     reaching_commit(name, "mirror_commit")
     try:

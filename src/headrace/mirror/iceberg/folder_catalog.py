@@ -50,15 +50,12 @@ class FolderCatalog(SqlCatalog):
             CommitFailedException: another program's commit came first.
         """
         done = super().commit_table(table, requirements, updates)
-        self.show(Path(done.metadata_location))
-        return done
-
-    def show(self, metadata: Path) -> None:
-        """Say in a table's folder which metadata are the newest."""
+        metadata = Path(done.metadata_location)
         # In one step, so that no reader finds half of it.
         hint = metadata.with_name("version-hint.new")
         hint.write_text(metadata.name.removesuffix(_ENDING))
         hint.replace(metadata.with_name(_HINT))
+        return done
 
     def take_up(self, identifier: Identifier, folder: Path) -> Table | None:
         """Return a table as it lies in its folder; None where nothing does, and forget it then.

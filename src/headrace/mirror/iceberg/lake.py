@@ -185,6 +185,7 @@ class IcebergLake:
             return planned
 
 
+@telling_errors()
 def _spark_engine(session: SparkSession, lake: IcebergLake) -> IcebergSparkEngine:
     from headrace.mirror.iceberg.spark import IcebergSparkEngine  # noqa: PLC0415 - others need no Spark
 

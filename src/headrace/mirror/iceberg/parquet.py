@@ -110,10 +110,15 @@ def read_rows(
         pq.ParquetFile(source, pre_buffer=not path.startswith(("/", "file:"))) as file,
     ):
         held = _held_columns(file.schema_arrow, wanted, columns)
+        kinds = [_with_names(file.schema_arrow.field(name).type, columns) for name in held.values()]
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[*held.values()]):
                 # By `select`, a file that has none of the columns keeps its number of rows.
-                yield fitted(batch.select([*held.values()]).rename_columns([*held]), pa.schema(wanted))
+                rows = batch.select([*held.values()]).rename_columns([*held])
+                for at, (name, kind) in enumerate(zip(held, kinds, strict=True)):
+                    if rows.column(at).type != kind:
+                        rows = rows.set_column(at, name, rows.column(at).view(kind))
+                yield fitted(rows, pa.schema(wanted))
 
 
 def _held_columns(file: pa.Schema, wanted: Sequence[pa.Field], columns: Schema) -> dict[str, str]:
@@ -126,6 +131,20 @@ def _held_columns(file: pa.Schema, wanted: Sequence[pa.Field], columns: Schema) 
     }
     held = {field.name: numbers.get(field.name) for field in wanted}
     return {name: present[number] for name, number in held.items() if number in present}
+
+
+def _with_names(kind: pa.DataType, columns: Schema) -> pa.DataType:
+    """Return a file's type with the table's names of its parts: Java's writer has others for odd ones."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_names(kind.value_type, columns)))
+    if not pa.types.is_struct(kind):
+        return kind
+    fields = []
+    for part in kind:
+        number = (part.metadata or {}).get(PYARROW_PARQUET_FIELD_ID_KEY)
+        name = part.name if number is None else columns.find_field(int(number)).name
+        fields.append(part.with_type(_with_names(part.type, columns)).with_name(name))
+    return pa.struct(fields)
 
 
 def may_have(file: DataFile, columns: Schema, index: KeyIndex) -> bool:

@@ -137,13 +137,15 @@ class IcebergTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        if self.engine is not None:
-            # Partitions are no columns here.
+        ends = np.asarray(rows.column(DELETED).to_numpy(), np.bool_)
+        batch = _one_batch(rows.drop_columns([DELETED]))
+        if self.engine is not None and self.engine.can_merge(self.table):
+            # Partitions are no columns here; a value that cannot be a partition's is refused all the same.
+            by = levels(self.table.spec(), self.table.schema())
+            with_values(batch.filter(pa.array(~ends)), by, self.name)
             merge = merge_of(rows, key, ending, (), self.name)
             self.engine.merge(self.name, self.table, merge, position)
             return
-        ends = np.asarray(rows.column(DELETED).to_numpy(), np.bool_)
-        batch = _one_batch(rows.drop_columns([DELETED]))
         sought, is_end, only = batch, ends, None
         if ending.span is not None and ending.live is not None:
             # What is written comes beside what is there: only rows that end are looked for.
