@@ -148,7 +148,7 @@ def mirror(
     lake with the database, also while the mirror runs.
 
     With --format json it prints, check: `tables` (each `table`, `mode`, `size` and more), `publication` and
-    `slot` that will be made, `waiting`, `left_out`, `risk`. verify: a list of `table`, `rows`, `right`,
+    `slot` that will be made, `waiting`, `left_out`, `warnings`. verify: a list of `table`, `rows`, `right`,
     `missing`, `surplus`, `different`, `counts`, `changing`, `undecided`, `repaired`, `read_again`,
     `waits_for`, `compared`.
 

@@ -157,7 +157,7 @@ class MirrorConfig(FileModel):
     """The tables' format."""
     engine: Engine = "local"
     """What brings changes into the tables: `local`: this process, without a jar; `spark`: the Spark session's
-    own Delta, on executors, with PySpark 4.2."""
+    own Delta or Iceberg, on executors; not with the newest PySpark."""
     location: Annotated[str, Field(min_length=1), AfterValidator(_check_location)]
     """A folder, or for Delta a URL of an object store (`s3://`, `gs://`, `abfss://`, `az://`); each table is
     in `SCHEMA/TABLE` there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""

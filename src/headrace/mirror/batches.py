@@ -47,7 +47,7 @@ def into(
         format: of the tables: `delta` or `iceberg`.
         mode: what the lake holds of each table: `current` rows, `history` or `changes`.
         engine: what brings changes into the tables: `local`, this process; `spark`, the query's own session,
-            which has Delta.
+            which has Delta or Iceberg.
         reporter: is told what is loaded and altered; None: nobody.
 
     Raises:
