@@ -486,7 +486,8 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
     if endpoint.authorization is not None:
         headers["authorization"] = endpoint.authorization
     endpoint.check_files()
-    if not endpoint.verify:
+    is_open = not endpoint.verify
+    if is_open:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     manager = urllib3.PoolManager(
         headers=headers,
@@ -498,7 +499,8 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
         ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None,
         cert_file=str(endpoint.client_cert) if endpoint.client_cert else None,
         key_file=str(endpoint.client_key) if endpoint.client_key else None,
-        assert_hostname=None if endpoint.verify else False,
+        # Not for plain HTTP, whose connections know no such argument before urllib3 2.8.
+        **({"assert_hostname": False} if is_open and endpoint.urls[0].startswith("https:") else {}),
     )
     if endpoint.ca_fingerprint is not None:
         manager.pool_classes_by_scheme = pinned_pools(endpoint.ca_fingerprint)
