@@ -45,7 +45,7 @@ def system_index_body(properties: Mapping[str, Any]) -> dict[str, Any]:
                 "number_of_shards": 1,
                 "auto_expand_replicas": "0-1",
                 "hidden": True,
-                # Entries are replaced several times a second. What was replaced is kept up to a flush, of which
+                # Entries are replaced several times a second, and what was replaced is kept up to a flush.
                 # OpenSearch makes one after 512 MB: the index would grow for a day.
                 "translog.flush_threshold_size": "4mb",
                 **TEMPLATE_OVERRIDES,
