@@ -91,13 +91,12 @@ class LakeRuntime:
         if not (self._is_named(given) and all(given.values())):
             raise self.missing(session, self.settings)
 
-    def missing(self, session: SparkSession, settings: Mapping[str, str], why: str = "") -> HeadraceError:
+    def missing(self, session: SparkSession, settings: Mapping[str, str]) -> HeadraceError:
         """Return the error of a session that cannot write the format's tables.
 
         Args:
             session: the session.
             settings: what it is to be made with, beside the packages.
-            why: what it says.
         """
         version = session.version
         packages = self.packages(version)
@@ -106,8 +105,7 @@ class LakeRuntime:
         lacks = ", ".join(f"{name}={value}" for name, value in {_PACKAGES: packages, **settings}.items())
         return HeadraceError(
             Kind.DEPENDENCY,
-            f'the Spark session (Spark {version}) has no {self.name}, which engine = "spark" needs'
-            + (f": {why}" if why else ""),
+            f'the Spark session (Spark {version}) has no {self.name}, which engine = "spark" needs',
             f"Make it with {lacks}.",
         )
 

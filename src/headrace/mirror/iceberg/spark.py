@@ -98,9 +98,9 @@ class IcebergSparkEngine:
     def can_merge(self, table: Table) -> bool:
         """Tell whether a session leaves the same files as this process."""
         # Java's writer has other names for odd ones, and refuses those that Iceberg has for itself.
-        names = {name: _PLAIN.fullmatch(name) for name in table.schema().column_names}
-        has_own = any(table.properties.get(key, value) != value for key, value in _SHAPE.items())
-        return all(names.values()) and _RESERVED.isdisjoint(names) and not has_own
+        names = table.schema().column_names
+        is_plain = all(map(_PLAIN.fullmatch, names)) and _RESERVED.isdisjoint(names)
+        return is_plain and all(table.properties.get(key, value) == value for key, value in _SHAPE.items())
 
     @telling_errors()
     def merge(self, name: TableName, table: Table, merge: Merge, position: Position) -> None:
