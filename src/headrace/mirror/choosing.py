@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from headrace.datasources.query_schema import find_unfollowed_children
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.table_checks import find_namesakes, find_problem
+from headrace.mirror.positions import LakePositions
+from headrace.mirror.table_checks import find_namesakes, find_problem, find_unknown_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables, said_of
 from headrace.model.names import TableName
@@ -41,6 +42,7 @@ class TableChooser:
         self._report = report
         self.left_out: dict[TableName, str] = {}
         self.followed: Collection[TableName] | None = None
+        self._warned: Collection[str] = ()
         self._said: dict[TableName, tuple[object, ...]] = {}
 
     def read(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
@@ -79,6 +81,43 @@ class TableChooser:
         self._ends.selection.check_named(session, [name for name in absent if not self.has(name, known)])
         self._leave_out(absent, _ABSENT)
         return found
+
+    def check_file(
+        self, session: ReadSession, tables: Mapping[TableName, MirroredTable], known: LakePositions
+    ) -> list[str]:
+        """Refuse misspelt columns where tables are loaded for the first time; return what has no effect else.
+
+        Values would be in the lake that it should not have. In a lake's table a column may have been dropped.
+
+        Raises:
+            HeadraceError: BINDING.
+        """
+        found = self._ends.selection.find_idle_parts(session)
+        # A table that waits may be the one that has the column.
+        tables = {**self._ends.selection.read(session, self.waiting.tables), **tables}
+        for error, part in find_unknown_columns(tables):
+            is_loaded = not known.tables.keys().isdisjoint(part)
+            if not is_loaded and known.stream is not None:
+                # One that was dropped, and made again without the column, is not noted, but the lake has it.
+                is_loaded = any(self.has(name, known.tables) for name in part)
+            if not is_loaded:
+                raise error
+            found.append(f"{error.cause}. {error.remedy}")
+        return found
+
+    def warn_of_file(
+        self, session: ReadSession, tables: Mapping[TableName, MirroredTable], known: LakePositions
+    ) -> None:
+        """Check the file, and tell once what of it has no effect.
+
+        Raises:
+            HeadraceError: as of `check_file`.
+        """
+        warnings = self.check_file(session, tables, known)
+        for text in warnings:
+            if text not in self._warned:
+                self._report.warning(text)
+        self._warned = frozenset(warnings)
 
     def has(self, name: TableName, known: Collection[TableName]) -> bool:
         """Tell whether the lake has a table, noted or not."""

@@ -36,7 +36,6 @@ from headrace.mirror.source_log import (
     read_sent,
 )
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import find_unknown_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.units import Wait
 from headrace.mirror.upgrade import plan_adoption
@@ -100,7 +99,6 @@ class MirroredLake:
         self._budget = wal_budget
         self._was_set_up = False
         self._session: SparkSession | None = None
-        self._warned: Collection[str] = ()
         self.board = MirrorBoard(config.slot)
         self._write_to(open_lake(config), load_in_threads)
 
@@ -200,7 +198,7 @@ class MirroredLake:
             positions = self.notes.table.read()
             known = positions.tables
             tables = self._chooser.read(known)
-            warnings = self._check_file(session, tables, positions)
+            warnings = self._chooser.check_file(session, tables, positions)
             check_log(self._ends, positions)
             problems = find_reading_problems(self.url, self.config.slot)
             if problems:
@@ -218,29 +216,6 @@ class MirroredLake:
         risk = find_risk(self._ends, positions)
         warnings += [] if risk is None else [risk]
         return MirrorPlan(plans, publication, slot, waiting, left_out, tuple(warnings))
-
-    def _check_file(
-        self, session: ReadSession, tables: Mapping[TableName, MirroredTable], known: LakePositions
-    ) -> list[str]:
-        """Refuse misspelt columns where tables are loaded for the first time; return what has no effect else.
-
-        Values would be in the lake that it should not have. In a lake's table a column may have been dropped.
-
-        Raises:
-            HeadraceError: BINDING.
-        """
-        found = self._selection.find_idle_parts(session)
-        # A table that waits may be the one that has the column.
-        tables = {**self._selection.read(session, self.waiting.tables), **tables}
-        for error, part in find_unknown_columns(tables):
-            is_loaded = not known.tables.keys().isdisjoint(part)
-            if not is_loaded and known.stream is not None:
-                # One that was dropped, and made again without the column, is not noted, but the lake has it.
-                is_loaded = any(self._chooser.has(name, known.tables) for name in part)
-            if not is_loaded:
-                raise error
-            found.append(f"{error.cause}. {error.remedy}")
-        return found
 
     def _is_free(self, table: MirroredTable) -> bool:
         """Tell whether a table neither waits nor is left out."""
@@ -263,11 +238,7 @@ class MirroredLake:
             return []
         stream, confirmed = find_start(self._ends, known)
         with ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
-            warnings = self._check_file(session, tables, known)
-        for text in warnings:
-            if text not in self._warned:
-                self._report.warning(text)
-        self._warned = frozenset(warnings)
+            self._chooser.warn_of_file(session, tables, known)
         published = read_sent(self._ends, [*tables])
         notes, waited = dict(known.tables), dict(self.waiting.tables)
         # One that was created since the others were published: what is written to it is in no log yet. The
