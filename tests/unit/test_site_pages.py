@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,6 @@ from builder import stage as staging
 from builder.recording import Line, drawing, lines, record
 from builder.stage import BrokenLinkError, place, stage
 from headrace.errors import Kind
-
-pytestmark = pytest.mark.skipif(
-    tuple(map(int, version("typer").split(".")[:2])) < (0, 29), reason="the page of commands needs Typer 0.29"
-)
 
 ROOT = Path(__file__).parents[2]
 

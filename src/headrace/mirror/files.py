@@ -177,7 +177,8 @@ def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
     """Return the least and greatest value in parts of a column; None: they are not known, or not exact."""
     try:
         known = [(chunk.min, chunk.max) for chunk in chunks if chunk.has_min_max]
-    except OverflowError:  # an infinite date or timestamp: Python has no such days
+    except (OverflowError, NotImplementedError):
+        # An infinite date or timestamp: Python has no such days. PyArrow before 23 tells none of decimals.
         return None
     # A bound that is not exact would let readers skip files with the rows that they look for.
     if not known or len(known) < len(chunks) or not all(_is_exact(*values) for values in known):

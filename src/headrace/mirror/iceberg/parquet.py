@@ -86,7 +86,7 @@ def _statistics_plan(
         field = paths[column.path_in_schema]
         try:
             _ = column.statistics.min, column.statistics.max
-        except (OverflowError, ValueError, NotImplementedError):  # the last of PyArrow 18
+        except (OverflowError, ValueError, NotImplementedError):  # the last before PyArrow 23
             plan[field] = replace(plan[field], mode=MetricsMode(MetricModeTypes.COUNTS))
     return plan
 
